@@ -10,7 +10,8 @@
 #include "kernel/kernel.h"
 
 static const char WAY[] = "cuda_matmul_tcgen05_tiles";
-static const char *const operands[] = {"bf16", "fp8_tensor", "mxfp8@tile128x4", "nvfp4@tile128x4"};
+typedef struct pair { const char *a, *b; } pair;
+static const pair operands[] = {{"bf16", "bf16"}, {"fp8_tensor", "fp8_tensor"}, {"fp8_1x128", "fp8_128x128"}, {"mxfp8@tile128x4", "mxfp8@tile128x4"}, {"nvfp4@tile128x4", "nvfp4@tile128x4"}};
 
 typedef struct size { int64_t m, n, k; } size;
 static const size sizes[] = {
@@ -49,7 +50,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) 
     return DW_OK;
 }
 
-static void predict(dw_context *context, const char *operand, const size *s, const end *e, const chip_caps *chip, prediction *p) {
+static void predict(dw_context *context, pair operand, const size *s, const end *e, const chip_caps *chip, prediction *p) {
     static const int64_t no_symbols[1] = {0};
     const chip_caps own = chip_at(chip, e);
     arena arena;
@@ -59,7 +60,7 @@ static void predict(dw_context *context, const char *operand, const size *s, con
     kernel_typical typical;
     char line[256];
     recorder recorder = {{record}, p};
-    snprintf(line, sizeof line, "matmul %s[%lld,%lld] %s[%lld,%lld] bt=true to=bf16", operand, (long long)s->m, (long long)s->k, operand, (long long)s->n, (long long)s->k);
+    snprintf(line, sizeof line, "matmul %s[%lld,%lld] %s[%lld,%lld] bt=true to=bf16", operand.a, (long long)s->m, (long long)s->k, operand.b, (long long)s->n, (long long)s->k);
     arena_init(&arena, context);
     must(context, dim_table_create(context, &dims));
     must(context, kernel_case_parse(&arena, dims, "predict", 1, line, &c));
@@ -75,12 +76,12 @@ static void predict(dw_context *context, const char *operand, const size *s, con
     arena_free(&arena);
 }
 
-static void print_product(dw_context *context, const char *operand, const size *s, const chip_caps *chip, bool last) {
+static void print_product(dw_context *context, pair operand, const size *s, const chip_caps *chip, bool last) {
     prediction g, w;
     const double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     predict(context, operand, s, &good, chip, &g);
     predict(context, operand, s, &bad, chip, &w);
-    printf("  {\"operands\": \"%s\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"predicted_us\": [%.1f, %.1f], \"predicted_tflops\": [%.0f, %.0f], \"predicted_part_of_matrix_rate\": [%.3f, %.3f], ", operand,
+    printf("  {\"operands\": \"%s\", \"m\": %lld, \"n\": %lld, \"k\": %lld, \"predicted_us\": [%.1f, %.1f], \"predicted_tflops\": [%.0f, %.0f], \"predicted_part_of_matrix_rate\": [%.3f, %.3f], ", operand.a,
            (long long)s->m, (long long)s->n, (long long)s->k, 1e6 * g.bound.seconds, 1e6 * w.bound.seconds, 1e-12 * flops / g.bound.seconds, 1e-12 * flops / w.bound.seconds, g.bound.part, w.bound.part);
     printf("\"entries\": [\"%s\", \"%s\"], \"binds\": [\"%s\", \"%s\"]}%s\n", g.entry, w.entry, kernel_resource_words(g.bound.limit), kernel_resource_words(w.bound.limit), last ? "" : ",");
 }

@@ -53,6 +53,7 @@ class Tile(NamedTuple):
     scale_loads: int          # by the loop that brings scales
     adds: int                 # of a k-block's sums by each thread
     overlaps: bool            # an epilogue runs under the next tile's products
+    commits: int = 1          # of a k-block
 
 
 def wgmma_tiles():
@@ -82,14 +83,15 @@ def tcgen05_tiles():
     return {f"matmul_{name}_sm100": Tile(128, 128, 4, 4 * 64, 256 * K_BLOCK + 2 * count * 512, 128, 4, 2 * count, 3, 0, 0, False) for name, count in scale_tiles.items()}
 
 
-def tcgen05_tile(pair, n, boxes, scale_tiles):
+def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
     """A row of kernels/gemm/tcgen05/tiles.def, by the formulas of tiles.h: loads of a, and of b in two halves, of which a block of a pair brings one; scales of a and of
-    each 128 columns of b, of which a block of a pair brings its own."""
+    each 128 columns of b, of which a block of a pair brings its own. Where threads add up the sums of k-blocks (promotes), there are 8 warps for results, slots of scales, and a commit more."""
     of_b = -(-n // 128)
     stage_bytes = -(-((128 + n // pair) * K_BLOCK + (1 + of_b) * scale_tiles * 512) // 1024) * 1024
-    stages = min(12, (227 * 1024 - 4 * boxes * 4096 - 12 * 24 - 48) // stage_bytes)
+    slots = 3 * ((128 + n // (64 if n >= 128 else n // 2)) * 16 + 16) if promotes else 0
+    stages = min(12, (227 * 1024 - (8 if promotes else 4) * boxes * 4096 - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
     cycles = 4 * max(n / 2, (128 + n / pair) / 4)
-    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, True)
+    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, not promotes, 1 + promotes)
 
 
 def tcgen05_tiles_of(kind, elements):
@@ -97,13 +99,13 @@ def tcgen05_tiles_of(kind, elements):
     for suffix in ("", "_groups"):
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{suffix.upper()}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
-                tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles)
+                tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
                 found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=None) if suffix else tile      # boxes of a, as many as a group's rows need
     return found
 
 
 def all_tiles():
-    return {**wgmma_tiles(), **tcgen05_tiles(), **tcgen05_tiles_of("DENSE", {"half": 0, "e4m3": 0}), **tcgen05_tiles_of("SCALED", {"mxfp8": 1, "mxfp4": 2, "nvfp4": 4})}
+    return {**wgmma_tiles(), **tcgen05_tiles(), **tcgen05_tiles_of("DENSE", {"half": 0, "e4m3": 0}), **tcgen05_tiles_of("PROMOTED", {"e4m3_block": 0}), **tcgen05_tiles_of("SCALED", {"mxfp8": 1, "mxfp4": 2, "nvfp4": 4})}
 
 
 # ---- counting -----------------------------------------------------------------------------------------------------------------
@@ -132,8 +134,8 @@ def audit_multiply(loop, tile, findings):
         return 0
     if loop.count("UTCCP") != tile.copies * blocks:
         findings.append(("formula", f"{loop.count('UTCCP') / blocks:g} copies of scales a k-block, {tile.copies} are needed"))
-    if tile.matrix is not None and loop.count("UTCBAR") != blocks:
-        findings.append(("formula", f"{loop.count('UTCBAR') / blocks:g} commits a k-block, one is needed"))
+    if tile.matrix is not None and loop.count("UTCBAR") != tile.commits * blocks:
+        findings.append(("formula", f"{loop.count('UTCBAR') / blocks:g} commits a k-block, {tile.commits} are needed"))
     beside = len(loop.instructions) / blocks - tile.adds
     if beside > MOST_MULTIPLY:
         findings.append(("multiply", f"{beside:g}"))

@@ -71,6 +71,9 @@ static problem problem_of(const kernel_tiles *t, const kernel_product *p, const 
 /* Columns that a tile multiplies, over all tiles of a row. */
 static double mean_columns(const problem *x) { return x->t->trims ? 16 * ceil((double)x->p->n / 16) / x->across : x->t->n; }
 
+/* Where sums lie: in tensor memory the products of the next block of k run under what threads do with them, in registers none of the same warps' do. */
+static bool lies_in_tensor_memory(const problem *x) { return chip_has(x->chip, CHIP_tcgen05); }
+
 static double instructions_down(const problem *x) { return ceil(x->rows / (double)x->unit_rows); }
 
 /* M = 64 of one block takes as long as M = 128; of a pair, whose M is 128 then, half as long (SemiAnalysis, microbench-blackwell). */
@@ -91,15 +94,18 @@ static double shared_cycles(const problem *x) {
 /* A warp issues one instruction of a chain of them in two cycles. */
 static double issue_cycles(const problem *x) { return 2 * x->k_blocks * most(x->t->multiply, x->t->load); }
 
-/* Sums that threads add: 128 in a cycle. Nothing of the same warps' products runs under them. */
-static double promotion_cycles(const problem *x) { return x->p->promotes ? x->k_blocks * x->rows * mean_columns(x) / 128 : 0; }
+/* Sums that threads add: 128 in a cycle, and out of tensor memory as fast as they come. */
+static double promotion_cycles(const problem *x) {
+    const double elements = x->p->promotes ? x->k_blocks * x->rows * mean_columns(x) : 0;
+    return most(elements / 128, lies_in_tensor_memory(x) ? at(4 * elements, rate(x->chip, CHIP_RATE_tmem)) : 0);
+}
 
 static double latency_cycles(const problem *x) { return x->t->stages > 0 ? x->k_blocks * rate(x->chip, CHIP_RATE_tma_latency) / x->t->stages : 0; }
 
 static double epilogue_cycles(const problem *x) {
     const double elements = x->rows * mean_columns(x), functions = at(elements * x->p->functions, rate(x->chip, CHIP_RATE_mufu));
     const double stores = at(elements * x->p->result_bytes, rate(x->chip, CHIP_RATE_shared));
-    const double sums = chip_has(x->chip, CHIP_tcgen05) ? at(4 * elements, rate(x->chip, CHIP_RATE_tmem)) : 0;
+    const double sums = lies_in_tensor_memory(x) ? at(4 * elements, rate(x->chip, CHIP_RATE_tmem)) : 0;
     return sums + most(functions, stores) + x->t->epilogue_cycles;
 }
 
@@ -150,7 +156,8 @@ static kernel_resource longest(const kernel_tiles_bound *b, resource_scope of) {
 kernel_resource kernel_longest_of_unit(const kernel_tiles_bound *bound) { return longest(bound, OF_UNIT); }
 
 static void count_tile(const problem *x, kernel_tiles_bound *b) {
-    b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + promotion_cycles(x);
+    b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + (lies_in_tensor_memory(x) ? 0 : promotion_cycles(x));
+    b->cycles[KERNEL_RESOURCE_sums] = lies_in_tensor_memory(x) ? promotion_cycles(x) : 0;
     b->cycles[KERNEL_RESOURCE_shared] = shared_cycles(x);
     b->cycles[KERNEL_RESOURCE_issue] = issue_cycles(x);
     b->cycles[KERNEL_RESOURCE_scales] = x->k_blocks * x->t->scale_cycles;

@@ -286,10 +286,12 @@ static void our_tiles_on_an_h200_take_what_bounds_them(void **state) {
 
 typedef struct tile_row { const char *name; int bits, scale_block; tiles_sizes sizes; } tile_row;
 static const tile_row tile_rows[] = {
-#define TILES_DENSE(name, ...) {"bf16 " #name, 16, 0, {__VA_ARGS__, 0}}, {"e4m3 " #name, 8, 0, {__VA_ARGS__, 0}},
-#define TILES_SCALED(name, ...) {"mxfp8 " #name, 8, 32, {__VA_ARGS__, 1}}, {"mxfp4 " #name, 4, 32, {__VA_ARGS__, 2}}, {"nvfp4 " #name, 4, 16, {__VA_ARGS__, 4}},
+#define TILES_DENSE(name, ...) {"bf16 " #name, 16, 0, {__VA_ARGS__, 0, 0}}, {"e4m3 " #name, 8, 0, {__VA_ARGS__, 0, 0}},
+#define TILES_PROMOTED(name, ...) {"e4m3 by block " #name, 8, 0, {__VA_ARGS__, 0, 1}},
+#define TILES_SCALED(name, ...) {"mxfp8 " #name, 8, 32, {__VA_ARGS__, 1, 0}}, {"mxfp4 " #name, 4, 32, {__VA_ARGS__, 2, 0}}, {"nvfp4 " #name, 4, 16, {__VA_ARGS__, 4, 0}},
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
+#undef TILES_PROMOTED
 #undef TILES_SCALED
 };
 
@@ -299,7 +301,7 @@ static void stages_that_fit_cover_the_latency_of_loads(void **state) {
     for (size_t i = 0; i < COUNT_OF(tile_rows); i++) {
         const tile_row *r = &tile_rows[i];
         const kernel_tiles tiles = {.m = 128 * r->sizes.pair, .n = r->sizes.n, .blocks = r->sizes.pair, .accumulators = 2, .raster = 8};
-        const kernel_product product = {.m = 8192, .n = 8192, .k = 8192, .bits = {r->bits, r->bits}, .scale_block = r->scale_block, .result_bytes = 2};
+        const kernel_product product = {.m = 8192, .n = 8192, .k = 8192, .bits = {r->bits, r->bits}, .scale_block = r->scale_block, .promotes = r->sizes.promotes, .result_bytes = 2};
         const int fit = tiles_stages(r->sizes), wanted = kernel_tiles_stages(&tiles, &product, &chip, INT32_MAX);
         if (fit < wanted) fail_msg("%s has %d stages, %d are needed", r->name, fit, wanted);
     }

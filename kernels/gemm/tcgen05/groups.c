@@ -17,7 +17,7 @@ typedef struct groups_tile {
     tiles_sizes sizes;
 } groups_tile;
 
-#define GROUPS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_groups", {__VA_ARGS__, tiles}},
+#define GROUPS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_groups", {__VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK}},
 
 static const groups_tile tiles[] = {
 #define TILES_DENSE_GROUPS(name, ...) GROUPS(KIND_HALF, half, name, 0, __VA_ARGS__)
@@ -26,6 +26,9 @@ static const groups_tile tiles[] = {
 #define TILES_DENSE_GROUPS(name, ...) GROUPS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE_GROUPS
+#define TILES_PROMOTED_GROUPS(name, ...) GROUPS(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_PROMOTED_GROUPS
 #define TILES_SCALED_GROUPS(name, ...) GROUPS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED_GROUPS
@@ -59,8 +62,7 @@ const char *grouped_tcgen05_refuses(const kernel_problem *problem, text *why) {
     if (!dim_is_constant(b->dims[0], &groups)) return "the number of groups is not known at plan time";
     if (groups == 0) return "there are no groups";
     if (groups >= TILES_MOST_GROUPS || n > INT32_MAX / 4 / groups) return "the groups, or the rows of all groups' b, are more than this kernel counts to";
-    if (!has_tile(product.kind, matmul_halves_columns(&problem->post), n / 2)) return "half of n is not a multiple of 128, and scales come for 128 columns together";
-    return NULL;
+    return has_tile(product.kind, matmul_halves_columns(&problem->post), n / 2) ? NULL : tcgen05_no_tile(&product, false);
 }
 
 /* ---- which tile, how long ---- */
@@ -97,7 +99,7 @@ enum { LOAD_INSTRUCTIONS = 45 };
 
 static void bound_of(const groups_call *c, const groups_tile *tile, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
-                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
+                                    .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&tile->sizes, run->post.count);
     t.load = LOAD_INSTRUCTIONS;
     t.raster = (int)band_of(c, tile, run->chip);
@@ -199,12 +201,13 @@ dw_status grouped_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, g->a_rows, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, here * c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
+    if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);
     if (c.product.scale_tiles > 0) {
         tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
         tcgen05_take_scales(&launch, run, 1, here * base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
     }
     cuda_grid(&launch, (units < most ? units : most) * t->sizes.pair, 1, 1);
-    launch.block[0] = TILES_THREADS;
+    launch.block[0] = (uint32_t)tiles_threads(t->sizes);
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);
 }

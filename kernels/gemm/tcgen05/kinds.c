@@ -3,7 +3,6 @@
 
 #include "kernels/gemm/host.h"
 #include "kernels/gpu/host/host.h"
-#include "kernels/gemm/tcgen05/tiles.h"
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 static bool is_mxfp8(dw_format format) { return format == DW_FORMAT_mxfp8 || format == DW_FORMAT_mxfp8_e5m2; }
@@ -19,6 +18,7 @@ bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *p) {
     if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *p = (tcgen05_product){KIND_HALF, 16, 16, 0, 0, types(1, 1)};
     else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *p = (tcgen05_product){KIND_HALF, 16, 16, 0, 0, types(0, 0)};
     else if (is_one_scale(a) && is_one_scale(b)) *p = (tcgen05_product){KIND_E4M3, 8, 8, 0, 0, types(0, 0)};
+    else if (a == DW_FORMAT_fp8_1x128 && b == DW_FORMAT_fp8_128x128) *p = (tcgen05_product){KIND_E4M3_BLOCK, 8, 8, 0, 0, types(0, 0)};
     else if (is_mxfp8(a) && is_mxfp8(b)) *p = (tcgen05_product){KIND_MXFP8, 8, 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
     else if (is_mxfp8(a) && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP8, 8, 4, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, E2M1_BESIDE_BYTES)};
     else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP4, 4, 4, 32, 2, types(1, 1)};
@@ -76,6 +76,13 @@ void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product 
         .box = {(uint32_t)(BOX_BYTES / bytes), (uint32_t)box_rows},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+void tcgen05_take_block_scales(kernel_launch *launch, int64_t k, matmul_tiles_arguments *g) {
+    enum { SCALE_BLOCK = 128 };
+    cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &g->a_scales, 0);
+    cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &g->b_scales, 0);
+    g->scale_stride = (int32_t)base_ceil_div(k, SCALE_BLOCK);
 }
 
 /* A tile of scales as 256 elements of 16 bits. */

@@ -15,6 +15,7 @@ const char *matmul_tcgen05_refuses(const kernel_problem *problem, text *why) {
     tcgen05_product product;
     const char *reason = tcgen05_refuses(problem, &product, why);
     if (reason != NULL) return reason;
+    if (entries[product.kind] == NULL) return "only the tiles of tcgen05 apply fp32 scales by block of k";
     if (tcgen05_pads_b(&product)) return "mxfp8 times mxfp4 needs elements that are padded to bytes";
     return problem->in[0]->rank > 2 && problem->in[0]->scale_layout == DW_SCALE_tile128x4 ? "a has batches, and tiles of scales for each" : NULL;
 }

@@ -9,7 +9,7 @@
 #include "kernels/gemm/tcgen05/kinds.h"
 #include "kernels/gemm/tcgen05/store.cuh"
 
-enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP };
+enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP = TILES_OTHER_WARPS };
 enum { STEPS = 4, BOTH_BLOCKS = 3 };
 
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
@@ -18,7 +18,7 @@ TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1
 typedef struct tiles_shape {
     int kind;
     tiles_sizes sizes;
-    int pair, n, scale_tiles, stages;   /* of the sizes */
+    int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
     int blocks;                   /* 1: the result is in blocks */
     int groups;                   /* 1: rows of a come in groups, each with a matrix of b of its own */
 } tiles_shape;
@@ -27,8 +27,8 @@ typedef struct tiles_shape {
 TILES_FORMULA int sums_turns(const tiles_shape s) { return tiles_overlap(s.sizes) > 0 ? 1 : 2; }
 
 typedef struct tiles_place {
-    uint32_t data, staging;       /* smem */
-    ring_barriers ring, sums, claims;
+    uint32_t data, staging, slots;   /* smem */
+    ring_barriers ring, sums, claims, scale_slots;
     uint32_t scales_full;         /* barriers of the ring's stages */
     uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
     uint32_t tmem;
@@ -64,8 +64,9 @@ INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair 
 typedef struct tiles_turn { int unit; ring_turn claim; uint4 published; } tiles_turn;
 
 /* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. Published tiles each block reads by itself. */
-INLINE constexpr int claim_readers(const tiles_shape s) { return s.pair * (1 + (s.scale_tiles > 0) + TILES_STORE_WARPS) + 1; }
-INLINE int tile_readers(const tiles_shape s, int rank) { return 1 + (s.scale_tiles > 0) + TILES_STORE_WARPS + (rank == 0); }
+INLINE constexpr bool brings_scales(const tiles_shape s) { return s.scale_tiles > 0 || s.promotes; }
+INLINE constexpr int claim_readers(const tiles_shape s) { return s.pair * (1 + brings_scales(s) + tiles_store_warps(s.sizes)) + 1; }
+INLINE int tile_readers(const tiles_shape s, int rank) { return 1 + brings_scales(s) + tiles_store_warps(s.sizes) + (rank == 0); }
 
 /* The ring of claims, as one of published tiles. */
 INLINE tile_schedule schedule_of(const tiles_shape s, const tiles_place *p) { return schedule_at(1, s.pair, TILES_CLAIMS, p->responses); }
@@ -132,6 +133,7 @@ INLINE void claim_units(const tiles_shape s, const tiles_place *p) {
         launch_claim(response, full);
         ring_wait_full(p->claims, answer);
         first = launch_claimed(response);
+        fence_proxy_async();          /* of this read, too, before the engine writes there again */
         ring_next(&turn, TILES_CLAIMS);
         ring_next(&answer, TILES_CLAIMS);
     }

@@ -21,8 +21,8 @@ typedef struct tile_row {
 } tile_row;
 
 #define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, {__VA_ARGS__}}, {kind, image, entry, entry "_claims", true, blocks, {__VA_ARGS__}},
-#define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles)
-#define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles)
+#define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
+#define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, 0)
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
@@ -35,6 +35,9 @@ static const tile_row tiles[] = {
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
+#define TILES_PROMOTED(name, ...) ENTRY(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_PROMOTED
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
@@ -52,9 +55,11 @@ static const tile_row tiles[] = {
 #undef TILES_SCALED_BLOCKS
 };
 
-/* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them. */
+/* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them; those by block are one
+ * for 64 neighbours. */
 bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
     if (!halves) return true;
+    if (s->promotes) return half % 64 == 0;
     return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
 static bool runs(const tile_row *t, tcgen05_kind kind, bool halves, int64_t half) { return t->kind == kind && tcgen05_tile_runs(&t->sizes, halves, half); }
@@ -76,14 +81,18 @@ static bool has_tile(tcgen05_kind kind, bool blocks, bool halves, int64_t n) {
     return false;
 }
 
+const char *tcgen05_no_tile(const tcgen05_product *product, bool blocks) {
+    if (product->kind == KIND_E4M3_BLOCK) return blocks ? "no tile with scales by block of k writes results in blocks" : "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
+    return "half of n is not a multiple of 128, and scales come for 128 columns together";
+}
+
 static const char *refuses(const kernel_problem *problem, bool blocks, text *why) {
     const bool halves = matmul_halves_columns(&problem->post);
     tcgen05_product product;
     const char *reason = tcgen05_refuses(problem, &product, why);
     if (reason == NULL) reason = tcgen05_refuses_layout(problem, &product, why);
     if (reason != NULL) return reason;
-    if (!has_tile(product.kind, blocks, halves, columns_of_b(problem))) return "half of n is not a multiple of 128, and scales come for 128 columns together";
-    return NULL;
+    return has_tile(product.kind, blocks, halves, columns_of_b(problem)) ? NULL : tcgen05_no_tile(&product, blocks);
 }
 
 const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) { return refuses(problem, false, why); }
@@ -128,21 +137,21 @@ int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int
 }
 static int64_t band_of(const tiles_call *c, const chip_caps *chip) { return tcgen05_band(&c->tile->sizes, c->units_m, c->units_n, units_at_a_time(c->tile, chip)); }
 
-/* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales; issue cycles of a warp's part of 16 columns, and of a step of the post
+/* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales, 17 for a wait and a commit for the sums of each k-block; issue cycles of a warp's part of 16 columns, and of a step of the post
  * list on it; cycles from the last product of a tile to the release of the columns that the next tile's sums share, a guess by the latencies of chip.def. */
-enum { MULTIPLY_INSTRUCTIONS = 42, COPY_INSTRUCTIONS = 3, LOAD_INSTRUCTIONS = 30, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
+enum { MULTIPLY_INSTRUCTIONS = 42, COPY_INSTRUCTIONS = 3, PROMOTE_INSTRUCTIONS = 17, LOAD_INSTRUCTIONS = 30, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
 
 kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
     const tiles_sizes s = *sizes;
     const int copies = (1 + tiles_b_scale_tiles(s)) * s.scale_tiles;
-    return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = 2,
-                          .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * (copies + (copies > 0)), .load = LOAD_INSTRUCTIONS,
+    return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = s.promotes ? 1 : 2,
+                          .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * (copies + (copies > 0)) + PROMOTE_INSTRUCTIONS * s.promotes, .load = LOAD_INSTRUCTIONS,
                           .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * steps), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
 }
 
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
-                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
+                                    .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
     t.raster = (int)band_of(c, run->chip);
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
@@ -248,12 +257,13 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
+    if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);
     if (c.product.scale_tiles > 0) {
         tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
         tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
     }
     cuda_grid(&launch, (units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
-    launch.block[0] = TILES_THREADS;
+    launch.block[0] = (uint32_t)tiles_threads(t->sizes);
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);
 }

@@ -1,5 +1,5 @@
-/* Tiles by tcgen05 of one kind of operands: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are matmul_<ENTRIES>_..; KIND: one of tiles.cuh; DENSE or
- * SCALED: which tiles there are. */
+/* Tiles by tcgen05 of one kind of operands: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are matmul_<ENTRIES>_..; KIND: one of tiles.cuh; DENSE,
+ * SCALED or PROMOTED: which tiles there are. */
 #include "kernels/gemm/tcgen05/tiles.cuh"
 
 #define JOIN(entries, name) matmul_##entries##_##name
@@ -14,5 +14,8 @@
 #define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, KIND, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, 0, KIND, __VA_ARGS__)
 #define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, KIND, __VA_ARGS__)
+#elif defined(PROMOTED)
+#define TILES_PROMOTED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, KIND, __VA_ARGS__)
+#define TILES_PROMOTED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, KIND, __VA_ARGS__)
 #endif
 #include "kernels/gemm/tcgen05/tiles.def"

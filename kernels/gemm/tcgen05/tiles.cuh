@@ -12,14 +12,15 @@
  * tile overlap the epilogue of this one.
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
- * Resources: 1 block a multiprocessor, 256 threads. Speed: not measured; the README has what is predicted. */
+ * e4m3 with scales by block of k: promote.cuh.
+ * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured; the README has what is predicted. */
 #ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
 
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/tma_pair.cuh"
-#include "kernels/gemm/tcgen05/tile.cuh"
+#include "kernels/gemm/tcgen05/promote.cuh"
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
 
@@ -157,7 +158,7 @@ INLINE void commit(const tiles_shape s, uint32_t barrier) {
 INLINE void multiply(const tiles_shape s, uint32_t sums, uint64_t a, uint64_t b, uint32_t idesc, uint32_t scales_a, uint32_t scales_b, uint32_t accumulate) {
 #define PRODUCTS(group)                                                                                              \
     if (s.kind == KIND_HALF) tcgen05_##group##_f16(sums, a, b, idesc, accumulate);                                   \
-    if (s.kind == KIND_E4M3) tcgen05_##group##_f8(sums, a, b, idesc, accumulate);                                    \
+    if (s.kind == KIND_E4M3 || s.kind == KIND_E4M3_BLOCK) tcgen05_##group##_f8(sums, a, b, idesc, accumulate);       \
     if (s.kind == KIND_MXFP8) tcgen05_##group##_mxf8(sums, a, b, idesc, scales_a, scales_b, accumulate);             \
     if (s.kind == KIND_MXFP4) tcgen05_##group##_mxf4(sums, a, b, idesc, scales_a, scales_b, accumulate);             \
     if (s.kind == KIND_NVFP4) tcgen05_##group##_nvf4(sums, a, b, idesc, scales_a, scales_b, accumulate);
@@ -193,6 +194,20 @@ INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_
     }
 }
 
+/* The sums that the next products go to, once they have been handed back. */
+INLINE void take_sums(const tiles_shape s, const tiles_place *p, ring_turn turn, int second, tiles_products *products) {
+    products->sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0);
+    ring_wait_empty(p->sums, turn);
+    tcgen05_fence_after();
+}
+
+/* Told when the products that go to them are done. */
+INLINE void pass_sums(const tiles_shape s, const tiles_place *p, bool issues, ring_turn *turn, int *second) {
+    if (issues) commit(s, ring_full(p->sums, turn->stage));
+    ring_next(turn, sums_turns(s));
+    *second ^= 1;
+}
+
 INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
     ring_turn turn = ring_reader(), sums = ring_writer();
@@ -202,35 +217,33 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
     products.scales = p->tmem + tiles_scales_at(s.sizes);
     products.formats = g->formats;
     for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
-        products.sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0);
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
         products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, 0).col % 128 / 32 : 0);
-        ring_wait_empty(p->sums, sums);
-        tcgen05_fence_after();
+        if (!s.promotes) take_sums(s, p, sums, second, &products);
 #pragma unroll 1
         for (int block = 0; block < g->blocks; block++) {
+            if (s.promotes) take_sums(s, p, sums, second, &products);
             if (s.scale_tiles > 0) mbarrier_wait(p->scales_full + turn.stage * BARRIER_BYTES, turn.phase);
             ring_wait_full(p->ring, turn);
             if (issues) {
-                multiply_stage(s, &products, stage_at(p, s, turn.stage), block > 0);
+                multiply_stage(s, &products, stage_at(p, s, turn.stage), !s.promotes && block > 0);
                 commit(s, ring_empty(p->ring, turn.stage));
             }
             ring_next(&turn, s.stages);
+            if (s.promotes) pass_sums(s, p, issues, &sums, &second);
         }
-        if (issues) commit(s, ring_full(p->sums, sums.stage));
-        ring_next(&sums, sums_turns(s));
-        second ^= 1;
+        if (!s.promotes) pass_sums(s, p, issues, &sums, &second);
     }
 }
 
-/* ---- warps 4 to 7: results ---- */
+/* ---- warps from 4 on: results ---- */
 
-/* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share. release: told once all that are shared, or else all,
- * have been loaded. */
-INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, uint32_t sums, bool downwards, uint32_t release, store_boxes *boxes) {
+/* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share. share: of the warps that have these rows, each with as many
+ * of the result's columns. release: told once all that are shared, or else all, have been loaded. */
+INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, int share, uint32_t sums, bool downwards, uint32_t release, store_boxes *boxes) {
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
-    const int columns = halves ? s.n / 2 : s.n, parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
+    const int columns = (halves ? s.n / 2 : s.n) * 4 / tiles_store_warps(s.sizes), parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
     const bool in_blocks = s.blocks, staged = store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
     float held[TILES_PART];
     int held_col = 0;
@@ -246,7 +259,7 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
     const float factor = row_factor(e, place.row, tile->end);
 #pragma unroll 1
     for (int turn = 0; turn < parts; turn++) {
-        const int part = downwards ? parts - 1 - turn : turn;
+        const int part = share * parts + (downwards ? parts - 1 - turn : turn);
         float values[TILES_PART];
         place.col = tile->col + part * TILES_PART;
         row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == shared - 1 ? release : 0);
@@ -266,19 +279,22 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
 }
 
 INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const int warp = threadIdx.x / 32 - FIRST_STORE_WARP;
+    const int warp = threadIdx.x / 32 - FIRST_STORE_WARP, lanes = warp % 4 * 32;
     tiles_turn at;
-    ring_turn turn = ring_reader();
-    int second = 0;
+    promote_turns turns = {ring_reader(), ring_reader(), 0};
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
     for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p->rank);
-        const uint32_t sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0) + (warp * 32 << 16);
-        ring_wait_full(p->sums, turn);
-        tcgen05_fence_after();
-        store_tile(g, s, &tile, tile.row + warp * 32, sums, tiles_overlap(s.sizes) > 0 && !second, counting(s, ring_empty(p->sums, turn.stage)), &boxes);
-        ring_next(&turn, sums_turns(s));
-        second ^= 1;
+        uint32_t sums = p->tmem + (turns.second ? tiles_second_sums(s.sizes) : 0) + (lanes << 16);
+        if (s.promotes) {
+            sums = promote_tile(g, s, p, warp, &turns);
+        } else {
+            ring_wait_full(p->sums, turns.sums);
+            tcgen05_fence_after();
+        }
+        store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, counting(s, ring_empty(p->sums, turns.sums.stage)), &boxes);
+        ring_next(&turns.sums, sums_turns(s));
+        turns.second ^= 1;
     }
     if (threadIdx.x % 32 == 0) tma_wait_read(0);
 }
@@ -289,8 +305,10 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
     tiles_place p;
     p.data = shared;
     p.staging = stage_at(&p, s, s.stages);
-    p.responses = p.staging + tiles_staging_bytes(s.sizes);
+    p.slots = p.staging + tiles_staging_bytes(s.sizes);
+    p.responses = p.slots + tiles_slots_bytes(s.sizes);
     p.claims = ring_at(p.responses + TILES_CLAIMS * 16, TILES_CLAIMS);
+    p.scale_slots = ring_at(p.slots + TILES_SLOTS * tiles_slot_bytes(s.sizes), TILES_SLOTS);
     p.ring = ring_at(ring_end(p.claims, TILES_CLAIMS), s.stages);
     p.scales_full = ring_end(p.ring, s.stages);
     p.sums = ring_at(p.scales_full + s.stages * BARRIER_BYTES, 2);
@@ -303,7 +321,8 @@ INLINE void init_barriers(const tiles_shape s, const tiles_place *p) {
     ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
     ring_init(p->ring, s.stages, 1, 1);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
-    ring_init(p->sums, sums_turns(s), 1, s.pair * TILES_STORE_WARPS);
+    if (s.promotes) ring_init(p->scale_slots, TILES_SLOTS, 32, tiles_store_warps(s.sizes));
+    ring_init(p->sums, sums_turns(s), 1, s.pair * tiles_store_warps(s.sizes));
     fence_mbarrier_init();
 }
 
@@ -326,6 +345,29 @@ INLINE void meet(const tiles_shape s) {
     tcgen05_fence_after();
 }
 
+/* Where a thread adds up 128 sums, other warps leave it registers. */
+INLINE constexpr bool gives_registers(const tiles_shape s) { return s.promotes && promote_columns(s) == PROMOTE_MOST; }
+
+/* Warps 0 to 3. */
+INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, int warp) {
+    if (warp == LOAD_WARP) {
+        load_tiles(g, s, p);
+    } else if (warp == MULTIPLY_WARP) {
+        if (p->rank == 0) multiply_tiles(g, s, p);
+    } else if (warp == SCALE_WARP) {
+        if (s.scale_tiles > 0) load_scales(g, s, p);
+        if (s.promotes) load_block_scales(g, s, p);
+    } else {
+        if (s.groups) {
+            publish_tiles(g, s, p);
+            clear_rest(&g->epilogue, &g->groups, g->m);
+        } else if (g->claims && p->rank == 0) {
+            claim_units(s, p);
+        }
+        __syncwarp();
+    }
+}
+
 INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t columns = tiles_tmem_columns(s.sizes);
@@ -343,21 +385,11 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     meet(s);
     p.tmem = ld_shared_u32(tmem_at);
     grid_wait();
-    if (warp == LOAD_WARP) {
-        load_tiles(g, s, &p);
-    } else if (warp == MULTIPLY_WARP) {
-        if (p.rank == 0) multiply_tiles(g, s, &p);
-    } else if (warp == SCALE_WARP) {
-        if (s.scale_tiles > 0) load_scales(g, s, &p);
-    } else if (warp == CLAIM_WARP) {
-        if (s.groups) {
-            publish_tiles(g, s, &p);
-            clear_rest(&g->epilogue, &g->groups, g->m);
-        } else if (g->claims && p.rank == 0) {
-            claim_units(s, &p);
-        }
-        __syncwarp();
+    if (warp < FIRST_STORE_WARP) {
+        if (gives_registers(s)) setmaxnreg_dec(72);
+        bring_and_multiply(g, s, &p, warp);
     } else {
+        if (gives_registers(s)) setmaxnreg_inc(216);
         store_tiles(g, s, &p);
     }
     meet(s);
@@ -367,13 +399,13 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
 }
 
 #define MATMUL_TILES_ENTRY(name, blocks, groups, kind, ...)                                                                                                  \
-    static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind)};                                                               \
+    static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                      \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
-    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(TILES_THREADS, 1)                                       \
+    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                         \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
-        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes), blocks, groups};                        \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), blocks, groups};        \
         matmul_tiles(&arguments, shape);                                                                                                           \
     }
 

@@ -4,10 +4,12 @@
 
 #include "kernels/gemm/arguments.h"
 
-/* Rows that a block multiplies; bytes of k in a stage; threads: a warp each for operands, products, scales and the schedule, and four for results. */
-enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_THREADS = 256, TILES_STORE_WARPS = 4 };
+/* Rows that a block multiplies; bytes of k in a stage; warps in front of those for results: one each for operands, products, scales and the schedule. */
+enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_OTHER_WARPS = 4 };
 /* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. */
 enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
+/* Scales by block of k, which threads bring: slots of so many blocks of k, and slots. */
+enum { TILES_SLOT_BLOCKS = 4, TILES_SLOTS = 3 };
 /* Units that are asked for, or published, ahead; groups that a published tile counts to. */
 enum { TILES_CLAIMS = 3, TILES_MOST_GROUPS = 1 << 24 };
 
@@ -18,8 +20,17 @@ enum { TILES_CLAIMS = 3, TILES_MOST_GROUPS = 1 << 24 };
 #define TILES_FORMULA static inline
 #endif
 
-/* A row of tiles.def. scale_tiles: tiles of scales of 128 rows of a stage: 0 without scales, 1 of mxfp8, 2 of mxfp4, 4 of nvfp4. */
-typedef struct tiles_sizes { int pair, n, boxes, scale_tiles; } tiles_sizes;
+/* A row of tiles.def. scale_tiles: tiles of scales of 128 rows of a stage: 0 without scales, 1 of mxfp8, 2 of mxfp4, 4 of nvfp4. promotes: 1: each block of k has sums of its own, which threads
+ * multiply by its scales and add up (promote.cuh). */
+typedef struct tiles_sizes { int pair, n, boxes, scale_tiles, promotes; } tiles_sizes;
+
+/* Warps for results: a row is a thread's, or where sums of blocks of k are added in registers the halves of one are two threads'. */
+TILES_FORMULA int tiles_store_warps(const tiles_sizes s) { return s.promotes ? 8 : 4; }
+TILES_FORMULA int tiles_threads(const tiles_sizes s) { return 32 * (TILES_OTHER_WARPS + tiles_store_warps(s)); }
+/* Columns of a tile that are sure to have one scale by block of k: none of them lie in two blocks of 128 columns, as both halves of a tile begin at multiples of so many. */
+TILES_FORMULA int tiles_part_columns(const tiles_sizes s) { return s.n >= 128 ? 64 : s.n / 2; }
+/* A slot: scales of the block's rows, and of the parts of the tile's columns, of TILES_SLOT_BLOCKS blocks of k each. */
+TILES_FORMULA int tiles_slot_bytes(const tiles_sizes s) { return (TILES_ROWS + s.n / tiles_part_columns(s)) * TILES_SLOT_BLOCKS * 4; }
 
 /* ---- shared memory ---- */
 
@@ -30,15 +41,17 @@ TILES_FORMULA int tiles_b_scale_tiles(const tiles_sizes s) { return (s.n + 127) 
 TILES_FORMULA int tiles_operand_bytes(const tiles_sizes s) { return (TILES_ROWS + s.n / s.pair) * TILES_ROW_BYTES; }
 TILES_FORMULA int tiles_scale_bytes(const tiles_sizes s) { return (1 + tiles_b_scale_tiles(s)) * s.scale_tiles * TILES_SCALE_TILE; }
 TILES_FORMULA int tiles_stage_bytes(const tiles_sizes s) { return (tiles_operand_bytes(s) + tiles_scale_bytes(s) + 1023) / 1024 * 1024; }
-/* Behind the stages: boxes of results; claims, 16 bytes and two barriers each; three barriers a stage (full, empty, scales there), four of the sums; the address of tensor memory. */
-TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return TILES_STORE_WARPS * s.boxes * TILES_BOX_BYTES; }
+/* Behind the stages: boxes of results; slots of scales, and two barriers each; claims, 16 bytes and two barriers each; three barriers a stage (full, empty, scales there), four of the sums; the address
+ * of tensor memory. */
+TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return tiles_store_warps(s) * s.boxes * TILES_BOX_BYTES; }
+TILES_FORMULA int tiles_slots_bytes(const tiles_sizes s) { return s.promotes ? TILES_SLOTS * (tiles_slot_bytes(s) + 16) : 0; }
 TILES_FORMULA int tiles_barrier_bytes(int stages) { return TILES_CLAIMS * 32 + stages * 24 + 4 * 8 + 16; }
 /* As many as there is room for. */
 TILES_FORMULA int tiles_stages(const tiles_sizes s) {
-    const int room = TILES_SHARED_BYTES - tiles_staging_bytes(s) - tiles_barrier_bytes(TILES_MOST_STAGES), fit = room / tiles_stage_bytes(s);
+    const int room = TILES_SHARED_BYTES - tiles_staging_bytes(s) - tiles_slots_bytes(s) - tiles_barrier_bytes(TILES_MOST_STAGES), fit = room / tiles_stage_bytes(s);
     return fit < TILES_MOST_STAGES ? fit : TILES_MOST_STAGES;
 }
-TILES_FORMULA int tiles_shared_bytes(const tiles_sizes s) { return tiles_stages(s) * tiles_stage_bytes(s) + tiles_staging_bytes(s) + tiles_barrier_bytes(tiles_stages(s)); }
+TILES_FORMULA int tiles_shared_bytes(const tiles_sizes s) { return tiles_stages(s) * tiles_stage_bytes(s) + tiles_staging_bytes(s) + tiles_slots_bytes(s) + tiles_barrier_bytes(tiles_stages(s)); }
 
 /* ---- columns of tensor memory ----
  *
@@ -79,6 +92,8 @@ typedef struct matmul_tiles_arguments {
     int32_t b_row_bytes;          /* of b's 128 bytes of a row in shared memory those that TMA counts: 128, or 64 of mxfp4 beside mxfp8 */
     int32_t a_rows;               /* rows of a's boxes, with groups: 16, 32, 64 or 128 */
     int32_t result_bits;          /* of an element of a result in blocks: 8 or 4 */
+    uint64_t a_scales, b_scales;  /* fp32 by block of k: of rows of a, and of 128 columns of b; scale_stride: from a row of them to the next */
+    int32_t scale_stride;
     int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
     matmul_groups groups;         /* of the entries for groups */
 } matmul_tiles_arguments;

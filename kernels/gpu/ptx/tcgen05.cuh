@@ -29,6 +29,20 @@ PTX void tmem_load_x16(uint32_t *r, uint32_t address) {
                  : "r"(address));
 }
 PTX void tmem_wait_load(void) { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
+/* The same, and nothing that reads these registers is moved in front of it, though other loads may be under way. count is known to the compiler. */
+PTX void tmem_wait_load_of(uint32_t *r, const int count) {
+    tmem_wait_load();
+#pragma unroll
+    for (int i = 0; i < count; i++) asm volatile("" : "+r"(r[i]));
+}
+/* 16 columns of the thread's lane, which loads see after tmem_wait_store. */
+PTX void tmem_store_x16(uint32_t address, const float *x) {
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16};" ::"r"(address), "f"(x[0]),
+                 "f"(x[1]), "f"(x[2]), "f"(x[3]), "f"(x[4]), "f"(x[5]), "f"(x[6]), "f"(x[7]), "f"(x[8]), "f"(x[9]), "f"(x[10]), "f"(x[11]), "f"(x[12]), "f"(x[13]),
+                 "f"(x[14]), "f"(x[15])
+                 : "memory");
+}
+PTX void tmem_wait_store(void) { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
 /* ---- order between threads: around what they synchronise by ---- */
 
