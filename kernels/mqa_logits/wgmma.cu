@@ -11,145 +11,12 @@
  * the products, so that a head's sum is within a thread and its three neighbours, which trade sums until each has other ones: 6 shuffles for 8 sums. Weights stay in registers.
  * A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
  * Registers: 40 (loads) and 232. Shared memory: 166 KB at width 128. Speed: README.md. */
-#include "kernels/gpu/ptx/half.cuh"
-#include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/wgmma.cuh"
-#include "kernels/mqa_logits/view.cuh"
-#include "kernels/mqa_logits/wgmma.h"
+#include "kernels/mqa_logits/roles.cuh"
 
-enum { LOAD_WARP = 8, WEIGHT_WARP = 9, CLEAN_WARPS = 2, SUMS = 16 };
+enum { LOAD_WARP = 8, TELL_WARP = 9, CLEAN_WARPS = 2, SUMS = 16 };
 
-static_assert(MQA_STAGES % 2 == 0, "two warpgroups take stages in turns");
-
-/* The constants of an entry: what q is padded to. */
-typedef struct mqa_shape { int heads, width; } mqa_shape;
-INLINE int queries_of(const mqa_shape s) { return MQA_ROWS / s.heads; }
-
-/* Addresses in smem. */
-typedef struct mqa_smem {
-    uint32_t q, k, work, places;
-    ring_barriers q_ring, k_ring;
-} mqa_smem;
-
-INLINE mqa_smem smem_of(const mqa_shape s, uint32_t base) {
-    mqa_smem m;
-    m.q = base;
-    m.k = m.q + MQA_Q_STAGES * MQA_ROWS * s.width;
-    m.q_ring = ring_at(m.k + MQA_STAGES * MQA_BLOCK * s.width, MQA_Q_STAGES);
-    m.k_ring = ring_at(ring_end(m.q_ring, MQA_Q_STAGES), MQA_STAGES);
-    m.work = ring_end(m.k_ring, MQA_STAGES);
-    m.places = m.work + MQA_Q_STAGES * MQA_WORK_BYTES;
-    return m;
-}
-
-/* What all threads of the warp agree on: see kernels/attention/wgmma. */
-INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
-INLINE mqa_item item_at(const mqa_wgmma_arguments *g, const mqa_shape s, int number) { return mqa_item_at(&g->call, g->tiles, g->chunks, g->chunk, queries_of(s), number); }
-
-/* Where the factors of a block of keys begin, in elements; NO_PLACE: its page is not there. */
-#define NO_PLACE INT64_MIN
-INLINE void store_place(uint32_t to, int64_t place) { st_shared_u32x2(to, (uint32_t)place, (uint32_t)((uint64_t)place >> 32)); }
-INLINE int64_t load_place(uint32_t from) {
-    const uint32_t low = ld_shared_u32(from), high = ld_shared_u32(from + 4);
-    return (int64_t)((uint64_t)high << 32 | low);
-}
-
-/* ---- loads: a warp ---- */
-
-INLINE void load_blocks(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem m, mqa_item item, mqa_work work, uint32_t *number) {
-    const int lane = (int)threadIdx.x % 32, bytes = MQA_BLOCK * s.width;
-    for (int base = 0; base < work.count; base += 32) {
-        const int own = (work.first + min(base + lane, work.count - 1)) * MQA_BLOCK, page = mqa_page_of(&g->call, item.batch, own);
-        for (int i = base; i < min(base + 32, work.count); i++, ++*number) {
-            const ring_turn turn = ring_writer_turn(*number, MQA_STAGES);
-            const int of_block = __shfl_sync(0xffffffff, page, i - base), position = (work.first + i) * MQA_BLOCK;
-            if (lane != 0) continue;
-            const int slot = g->call.has_table ? position % (int)g->call.page : position;
-            ring_wait_empty(m.k_ring, turn);
-            store_place(m.places + 8 * turn.stage, of_block < 0 ? NO_PLACE : of_block * g->call.factor_strides[0] + slot * g->call.factor_strides[1]);
-            const uint32_t full = ring_expect_full(m.k_ring, turn, bytes);
-            tma_load_3d(m.k + turn.stage * bytes, (const tensor_map *)g->map_k, full, 0, slot, of_block < 0 ? (int)g->call.pages : of_block, TMA_EVICT_LAST);   /* behind the last page there are zeros */
-        }
-        __syncwarp();
-    }
-}
-
-INLINE void load_items(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem m) {
-    const int bytes = MQA_ROWS * s.width;
-    ring_turn turn = ring_writer();
-    uint32_t number = 0;
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
-        const mqa_item item = item_at(g, s, at);
-        mqa_range range;
-        const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), MQA_BLOCK, &range);
-        if (work.count == 0) continue;
-        if (threadIdx.x % 32 == 0) {
-            ring_wait_empty(m.q_ring, turn);
-            const uint32_t full = ring_expect_full(m.q_ring, turn, bytes);
-            tma_load_4d(m.q + turn.stage * bytes, (const tensor_map *)g->map_q, full, 0, 0, item.first, item.batch, TMA_EVICT_FIRST);
-        }
-        __syncwarp();
-        load_blocks(g, s, m, item, work, &number);
-        ring_next(&turn, MQA_Q_STAGES);
-    }
-    if (threadIdx.x % 32 != 0) return;
-    ring_wait_empty(m.q_ring, turn);
-    ring_arrive_full(m.q_ring, turn);
-}
-
-/* ---- weights and ranges: a warp. Behind the last item comes one without blocks ---- */
-
-INLINE void store_work(uint32_t to, mqa_item item, mqa_work work) {
-    st_shared_u32x4(to, make_uint4((uint32_t)item.batch, (uint32_t)item.first, (uint32_t)item.begin, (uint32_t)item.end));
-    st_shared_u32x4(to + 16, make_uint4((uint32_t)work.first, (uint32_t)work.count, (uint32_t)work.low, (uint32_t)work.high));
-}
-INLINE mqa_work load_work(uint32_t from, mqa_item *item) {
-    const uint4 x = ld_shared_u32x4(from), y = ld_shared_u32x4(from + 16);
-    const mqa_item found = {(int)x.x, (int)x.y, (int)x.z, (int)x.w};
-    const mqa_work work = {(int)y.x, (int)y.y, (int)y.z, (int)y.w};
-    *item = found;
-    return work;
-}
-
-INLINE void tell_items(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem m) {
-    const mqa_arguments *p = &g->call;
-    const int lane = (int)threadIdx.x % 32;
-    ring_turn turn = ring_writer();
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
-        const mqa_item item = item_at(g, s, at);
-        mqa_range range;
-        const mqa_work work = mqa_find_work(p, item, queries_of(s), MQA_BLOCK, &range);
-        if (work.count == 0) continue;
-        const uint32_t to = m.work + turn.stage * MQA_WORK_BYTES, ranges = to + MQA_WEIGHT_BYTES;
-        ring_wait_empty(m.q_ring, turn);
-        for (int i = lane; i < MQA_ROWS; i += 32) {
-            const int query = item.first + i / s.heads, head = i % s.heads;
-            const bool there = query < (int)p->queries && head < (int)p->heads;
-            st_shared_f32(to + 4 * i, there ? load_float(&p->weights, item.batch * p->weight_strides[0] + query * p->weight_strides[1] + head * p->weight_strides[2]) : 0);
-        }
-        if (lane < queries_of(s)) st_shared_u32(ranges + lane * MQA_RANGE_BYTES, (uint32_t)range.begin);
-        if (lane < queries_of(s)) st_shared_u32(ranges + lane * MQA_RANGE_BYTES + 4, (uint32_t)range.end);
-        if (lane == 0) store_work(ranges + MQA_RANGES_BYTES, item, work);
-        __syncwarp();
-        if (lane == 0) ring_arrive_full(m.q_ring, turn);
-        ring_next(&turn, MQA_Q_STAGES);
-    }
-    if (lane != 0) return;
-    const mqa_item end = {0, 0, 0, 0};
-    const mqa_work none = {0, 0, 0, 0};
-    ring_wait_empty(m.q_ring, turn);
-    store_work(m.work + turn.stage * MQA_WORK_BYTES + MQA_WEIGHT_BYTES + MQA_RANGES_BYTES, end, none);
-    ring_arrive_full(m.q_ring, turn);
-}
-
-INLINE void clean_items(const mqa_wgmma_arguments *g, const mqa_shape s) {
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
-        const mqa_item item = item_at(g, s, at);
-        mqa_range range;
-        const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), MQA_BLOCK, &range);
-        mqa_clean_item(&g->call, item, work, queries_of(s), MQA_BLOCK, (int)threadIdx.x % (32 * CLEAN_WARPS), 32 * CLEAN_WARPS);
-    }
-}
+static_assert(MQA_WGMMA_STAGES % 2 == 0, "two warpgroups take stages in turns");
 
 /* ---- products and sums: a warpgroup ---- */
 
@@ -166,15 +33,11 @@ INLINE void multiply(const mqa_shape s, float *scores, uint32_t k, uint32_t q) {
     wgmma_commit();
 }
 
-/* Is relu of a column of the thread's max(x, 0), or else x + |x| with half the weight? */
-INLINE bool takes_max(int column) { return column % 4 == 0; }
-
 INLINE void load_weights(uint32_t from, float *weights) {
 #pragma unroll
     for (int j = 0; j < MQA_ROWS / 8; j++) {
         const float2 two = ld_shared_f32x2(from + 4 * (8 * j + (int)threadIdx.x % 4 * 2));
-        weights[2 * j] = takes_max(2 * j) ? two.x : two.x * 0.5f;
-        weights[2 * j + 1] = takes_max(2 * j + 1) ? two.y : two.y * 0.5f;
+        weights[2 * j] = two.x, weights[2 * j + 1] = two.y;
     }
 }
 
@@ -186,10 +49,7 @@ INLINE void weigh(const mqa_shape s, const float *scores, const float *weights, 
     for (int j = 0; j < MQA_ROWS / 8; j++) {
         float *to = sums + 2 * (j * 8 / s.heads);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float x = scores[4 * j + i], positive = takes_max(2 * j + i % 2) ? max_nan(x, 0) : x + fabsf(x);
-            to[i / 2] = fmaf(positive, weights[2 * j + i % 2], to[i / 2]);
-        }
+        for (int i = 0; i < 4; i++) to[i / 2] = fmaf(positive(s, scores[4 * j + i], 8 * j), weights[2 * j + i % 2], to[i / 2]);
     }
 }
 
@@ -254,19 +114,18 @@ INLINE void store_sums(const mqa_arguments *p, const mqa_shape s, mqa_own own, b
 }
 
 /* The blocks of an item that are this warpgroup's. number: of the item's first block, of all. A stage is always read by the same warpgroup, which so sees each of its phases. */
-INLINE void make_blocks(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem m, int group, uint32_t number, mqa_item item, mqa_work work, mqa_own own, uint32_t q, const float *weights) {
+INLINE void make_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int group, uint32_t number, mqa_item item, mqa_work work, mqa_own own, uint32_t q, const float *weights) {
     const mqa_arguments *p = &g->call;
-    const float *factors = (const float *)p->factor.data + own_key() * p->factor_strides[1];
 #pragma unroll 1
     for (int i = (int)(number + group) & 1; agreed(i < work.count); i += 2) {
-        const ring_turn turn = ring_reader_turn(number + i, MQA_STAGES);
-        const int block = (work.first + i) * MQA_BLOCK, key = block + own_key();
-        float scores[MQA_ROWS / 2], sums[SUMS], factor = p->scale;
+        const ring_turn turn = ring_reader_turn(number + i, MQA_WGMMA_STAGES);
+        const int block = (work.first + i) * MQA_WGMMA_BLOCK, key = block + own_key();
+        float scores[MQA_ROWS / 2], sums[SUMS];
         ring_wait_full(m.k_ring, turn);
-        multiply(s, scores, m.k + turn.stage * MQA_BLOCK * s.width, q);
+        multiply(s, scores, m.k + turn.stage * MQA_WGMMA_BLOCK * s.width, q);
         const int64_t place = load_place(m.places + 8 * turn.stage);
         const bool is_there = place != NO_PLACE;
-        if (p->has_factor && is_there && key < item.end) factor *= factors[place];
+        float factor = factor_at(p, place, own_key(), key < item.end);
         wgmma_wait(0);
         __syncwarp();
         if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, turn);
@@ -276,25 +135,24 @@ INLINE void make_blocks(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_sme
         }
         weigh(s, scores, weights, sums);
         trade(s, sums);
-        if (key < item.end) store_sums(p, s, own, is_there, is_there && block >= work.low && block + MQA_BLOCK <= work.high, key, factor, sums);
+        if (key < item.end) store_sums(p, s, own, is_there, is_there && block >= work.low && block + MQA_WGMMA_BLOCK <= work.high, key, factor, sums);
     }
 }
 
-INLINE void make_items(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem m, int group) {
+INLINE void make_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int group) {
     const mqa_arguments *p = &g->call;
     ring_turn turn = ring_reader();
     uint32_t number = 0;
 #pragma unroll 1
     while (true) {
-        const uint32_t told = m.work + turn.stage * MQA_WORK_BYTES, ranges = told + MQA_WEIGHT_BYTES;
         float weights[MQA_ROWS / 4];
         mqa_item item;
         ring_wait_full(m.q_ring, turn);
-        const mqa_work work = load_work(ranges + MQA_RANGES_BYTES, &item);
+        const mqa_work work = load_work(m, turn.stage, &item);
         if (agreed(work.count == 0)) break;
         const int first = item.first + own_query();
-        const mqa_own own = {item.batch * p->out_strides[0] + first * p->out_strides[1], (int)p->queries - first, ranges + own_query() * MQA_RANGE_BYTES};
-        load_weights(told, weights);
+        const mqa_own own = {item.batch * p->out_strides[0] + first * p->out_strides[1], (int)p->queries - first, ranges_at(m, turn.stage) + own_query() * MQA_RANGE_BYTES};
+        load_weights(work_at(m, turn.stage), weights);
         make_blocks(g, s, m, group, number, item, work, own, m.q + turn.stage * MQA_ROWS * s.width, weights);
         number += (uint32_t)work.count;
         __syncwarp();
@@ -305,13 +163,13 @@ INLINE void make_items(const mqa_wgmma_arguments *g, const mqa_shape s, mqa_smem
 
 /* ---- a thread block ---- */
 
-INLINE void mqa_wgmma(const mqa_wgmma_arguments *g, const mqa_shape s) {
+INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const mqa_smem m = smem_of(s, shared_address(shared));
     const int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 8);
-        ring_init(m.k_ring, MQA_STAGES, 1, 4);
+        ring_init(m.k_ring, MQA_WGMMA_STAGES, 1, 4);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -320,17 +178,17 @@ INLINE void mqa_wgmma(const mqa_wgmma_arguments *g, const mqa_shape s) {
     if (role == 2) {
         setmaxnreg_dec(40);
         if (warp == LOAD_WARP) load_items(g, s, m);
-        else if (warp == WEIGHT_WARP) tell_items(g, s, m);
-        else clean_items(g, s);
+        else if (warp == TELL_WARP) tell_items(g, s, m);
+        else clean_items(g, s, (int)threadIdx.x % (32 * CLEAN_WARPS), 32 * CLEAN_WARPS);
     } else {
         setmaxnreg_inc(232);
         make_items(g, s, m, role);
     }
 }
 
-#define MQA_WGMMA(name, heads, width)                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(MQA_WGMMA_THREADS, 1) mqa_logits_##name(const __grid_constant__ mqa_wgmma_arguments arguments) { \
-        const mqa_shape shape = {heads, width};                                                                                                    \
-        mqa_wgmma(&arguments, shape);                                                                                                              \
+#define MQA_TILE(name, heads, width)                                                                                                         \
+    extern "C" __global__ void __launch_bounds__(MQA_THREADS, 1) mqa_logits_wgmma_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
+        const mqa_shape shape = {heads, width, MQA_WGMMA_BLOCK, MQA_WGMMA_STAGES, 1};                                                        \
+        mqa_wgmma(&arguments, shape);                                                                                                        \
     }
-#include "kernels/mqa_logits/wgmma.def"
+#include "kernels/mqa_logits/tiles.def"

@@ -1,0 +1,180 @@
+/* What the kernels by tiles have in common: places in shared memory, and the warps that load, that tell of items, and that write -inf. */
+#ifndef KERNELS_MQA_LOGITS_ROLES_CUH
+#define KERNELS_MQA_LOGITS_ROLES_CUH
+
+#include "kernels/gpu/ptx/half.cuh"
+#include "kernels/gpu/ptx/tma_boxes.cuh"
+#include "kernels/mqa_logits/tiles.h"
+#include "kernels/mqa_logits/view.cuh"
+
+/* The constants of an entry. heads, width: what q is padded to; block, stages: keys of a stage; maxima: see takes_max. */
+typedef struct mqa_shape { int heads, width, block, stages, maxima; } mqa_shape;
+INLINE constexpr int queries_of(const mqa_shape s) { return MQA_ROWS / s.heads; }
+INLINE constexpr int boxes_of(const mqa_shape s) { return s.block / MQA_BOX; }
+
+/* Addresses in smem. */
+typedef struct mqa_smem {
+    uint32_t q, k, work, places, end;
+    ring_barriers q_ring, k_ring;
+} mqa_smem;
+
+INLINE mqa_smem smem_of(const mqa_shape s, uint32_t base) {
+    mqa_smem m;
+    m.q = base;
+    m.k = m.q + MQA_Q_STAGES * MQA_ROWS * s.width;
+    m.q_ring = ring_at(m.k + s.stages * s.block * s.width, MQA_Q_STAGES);
+    m.k_ring = ring_at(ring_end(m.q_ring, MQA_Q_STAGES), s.stages);
+    m.work = ring_end(m.k_ring, s.stages);
+    m.places = m.work + MQA_Q_STAGES * MQA_WORK_BYTES;
+    m.end = m.places + s.stages * boxes_of(s) * 8;
+    return m;
+}
+
+/* What all threads of the warp agree on: see kernels/attention/wgmma. */
+INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
+INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int number) { return mqa_item_at(&g->call, g->tiles, g->chunks, g->chunk, queries_of(s), number); }
+
+/* relu of a column of scores is max(x, 0), or else x + |x| with half the weight, as maxima go at half the rate of sums: of each four times eight columns the first `maxima` times eight are maxima. */
+INLINE bool takes_max(const mqa_shape s, int column) { return column / 8 % 4 < s.maxima; }
+INLINE float positive(const mqa_shape s, float x, int column) { return takes_max(s, column) ? max_nan(x, 0) : x + fabsf(x); }
+
+/* Where the factors of a box of keys begin, in elements; NO_PLACE: its page is not there. */
+#define NO_PLACE INT64_MIN
+INLINE void store_place(uint32_t to, int64_t place) { st_shared_u32x2(to, (uint32_t)place, (uint32_t)((uint64_t)place >> 32)); }
+INLINE int64_t load_place(uint32_t from) {
+    const uint32_t low = ld_shared_u32(from), high = ld_shared_u32(from + 4);
+    return (int64_t)((uint64_t)high << 32 | low);
+}
+
+/* The factor of key `own` of a box, times the scale; is_key: there is one. */
+INLINE float factor_at(const mqa_arguments *p, int64_t place, int own, bool is_key) {
+    if (!p->has_factor || place == NO_PLACE || !is_key) return p->scale;
+    return p->scale * ((const float *)p->factor.data)[place + own * p->factor_strides[1]];
+}
+
+/* ---- loads: a warp ---- */
+
+/* Of one box, by one thread. page -1: its page is not there, and behind the last page there are zeros. */
+INLINE void load_box(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page, uint32_t full) {
+    const int slot = g->call.has_table ? position % (int)g->call.page : position;
+    tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.width, (const tensor_map *)g->map_k, full, 0, slot, page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
+}
+
+INLINE int64_t place_of(const mqa_arguments *p, int position, int page) {
+    const int slot = p->has_table ? position % (int)p->page : position;
+    return page < 0 ? NO_PLACE : page * p->factor_strides[0] + slot * p->factor_strides[1];
+}
+
+/* Pages are looked up for 32 boxes at a time, one a lane. */
+INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, mqa_item item, mqa_work work, uint32_t *number) {
+    const int lane = (int)threadIdx.x % 32, boxes = boxes_of(s);
+    for (int base = 0; base < work.count; base += 32 / boxes) {
+        const int own = min(work.first * s.block + (base * boxes + lane) * MQA_BOX, (work.first + work.count) * s.block - MQA_BOX);
+        const int page = own < (int)g->call.keys ? mqa_page_of(&g->call, item.batch, own) : -1;
+        for (int i = base; i < min(base + 32 / boxes, work.count); i++, ++*number) {
+            const ring_turn turn = ring_writer_turn(*number, s.stages);
+            const int position = (work.first + i) * s.block;
+            int pages[2];
+#pragma unroll
+            for (int box = 0; box < boxes; box++) pages[box] = __shfl_sync(0xffffffff, page, (i - base) * boxes + box);
+            if (lane != 0) continue;
+            ring_wait_empty(m.k_ring, turn);
+#pragma unroll
+            for (int box = 0; box < boxes; box++) store_place(m.places + 8 * (turn.stage * boxes + box), place_of(&g->call, position + box * MQA_BOX, pages[box]));
+            const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.width);
+#pragma unroll
+            for (int box = 0; box < boxes; box++) load_box(g, s, m, turn.stage, box, position + box * MQA_BOX, pages[box], full);
+        }
+        __syncwarp();
+    }
+}
+
+INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m) {
+    const int bytes = MQA_ROWS * s.width;
+    ring_turn turn = ring_writer();
+    uint32_t number = 0;
+    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+        const mqa_item item = item_at(g, s, at);
+        mqa_range range;
+        const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
+        if (work.count == 0) continue;
+        if (threadIdx.x % 32 == 0) {
+            ring_wait_empty(m.q_ring, turn);
+            const uint32_t full = ring_expect_full(m.q_ring, turn, bytes);
+            tma_load_4d(m.q + turn.stage * bytes, (const tensor_map *)g->map_q, full, 0, 0, item.first, item.batch, TMA_EVICT_FIRST);
+        }
+        __syncwarp();
+        load_blocks(g, s, m, item, work, &number);
+        ring_next(&turn, MQA_Q_STAGES);
+    }
+    if (threadIdx.x % 32 != 0) return;
+    ring_wait_empty(m.q_ring, turn);
+    ring_arrive_full(m.q_ring, turn);
+}
+
+/* ---- weights and ranges: a warp. Behind the last item comes one without blocks ---- */
+
+INLINE uint32_t work_at(mqa_smem m, int stage) { return m.work + stage * MQA_WORK_BYTES; }
+INLINE uint32_t ranges_at(mqa_smem m, int stage) { return work_at(m, stage) + MQA_WEIGHT_BYTES; }
+
+INLINE void store_work(mqa_smem m, int stage, mqa_item item, mqa_work work) {
+    const uint32_t to = ranges_at(m, stage) + MQA_RANGES_BYTES;
+    st_shared_u32x4(to, make_uint4((uint32_t)item.batch, (uint32_t)item.first, (uint32_t)item.begin, (uint32_t)item.end));
+    st_shared_u32x4(to + 16, make_uint4((uint32_t)work.first, (uint32_t)work.count, (uint32_t)work.low, (uint32_t)work.high));
+}
+INLINE mqa_work load_work(mqa_smem m, int stage, mqa_item *item) {
+    const uint32_t from = ranges_at(m, stage) + MQA_RANGES_BYTES;
+    const uint4 x = ld_shared_u32x4(from), y = ld_shared_u32x4(from + 16);
+    const mqa_item found = {(int)x.x, (int)x.y, (int)x.z, (int)x.w};
+    const mqa_work work = {(int)y.x, (int)y.y, (int)y.z, (int)y.w};
+    *item = found;
+    return work;
+}
+
+/* Weights as relu wants them. */
+INLINE void store_weights(const mqa_arguments *p, const mqa_shape s, mqa_item item, uint32_t to) {
+    for (int i = (int)threadIdx.x % 32; i < MQA_ROWS; i += 32) {
+        const int query = item.first + i / s.heads, head = i % s.heads;
+        const bool there = query < (int)p->queries && head < (int)p->heads;
+        const float weight = there ? load_float(&p->weights, item.batch * p->weight_strides[0] + query * p->weight_strides[1] + head * p->weight_strides[2]) : 0;
+        st_shared_f32(to + 4 * i, takes_max(s, i) ? weight : 0.5f * weight);
+    }
+}
+
+INLINE void tell_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m) {
+    const int lane = (int)threadIdx.x % 32;
+    ring_turn turn = ring_writer();
+    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+        const mqa_item item = item_at(g, s, at);
+        mqa_range range;
+        const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
+        if (work.count == 0) continue;
+        const uint32_t ranges = ranges_at(m, turn.stage);
+        ring_wait_empty(m.q_ring, turn);
+        store_weights(&g->call, s, item, work_at(m, turn.stage));
+        if (lane < queries_of(s)) st_shared_u32x2(ranges + lane * MQA_RANGE_BYTES, (uint32_t)range.begin, (uint32_t)range.end);
+        if (lane == 0) store_work(m, turn.stage, item, work);
+        __syncwarp();
+        if (lane == 0) ring_arrive_full(m.q_ring, turn);
+        ring_next(&turn, MQA_Q_STAGES);
+    }
+    if (lane != 0) return;
+    const mqa_item end = {0, 0, 0, 0};
+    const mqa_work none = {0, 0, 0, 0};
+    ring_wait_empty(m.q_ring, turn);
+    store_work(m, turn.stage, end, none);
+    ring_arrive_full(m.q_ring, turn);
+}
+
+/* ---- -inf: some warps, of which this is thread number `thread` ---- */
+
+INLINE void clean_items(const mqa_tiles_arguments *g, const mqa_shape s, int thread, const int threads) {
+    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+        const mqa_item item = item_at(g, s, at);
+        mqa_range range;
+        const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
+        mqa_clean_item(&g->call, item, work, queries_of(s), s.block, thread, threads);
+    }
+}
+
+#endif

@@ -1,0 +1,210 @@
+/* mqa_logits by tcgen05, of q and k in e4m3: tiles, items and chunks as those of wgmma.cu. Thread blocks stay, one to a multiprocessor.
+ *
+ *   warp 0          empty -> TMA  q [256,width] of the item -> full                                 2 stages, smem
+ *                   empty -> TMA  k [128,width], where its factors lie beside it -> full            8 stages, smem
+ *   warp 1          full, sums empty -> scores [128,256] = k q^T -> sums full, k empty              tmem, columns 0 and 256 in turns; behind an item's last block: q empty
+ *   warp 2          empty -> weights [256] fp32, ranges of queries -> full                          beside q
+ *   warp 3          -inf where no key of the chunk is seen -> gmem
+ *   warps 4 to 7    sums 0 full -> 32 columns at a time tmem -> registers; relu, times weights, summed over heads, times the key's factor -> gmem; sums empty behind the last load
+ *   warps 8 to 11   the same of sums 1
+ *
+ * Keys are rows of the products, so a thread has a key and all heads of all queries: no sum goes over threads, and a warp stores 32 neighbours of a query. Weights come from smem, four to an
+ * instruction, the same for all lanes. A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
+ * Shared memory: 202 KB at width 128; tensor memory: all of it. Speed: not measured; README.md has what is predicted. */
+#include "kernels/gpu/ptx/tcgen05.cuh"
+#include "kernels/mqa_logits/roles.cuh"
+
+enum { LOAD_WARP, MULTIPLY_WARP, TELL_WARP, CLEAN_WARP, FIRST_SUM_WARP, SUM_WARPS = 8, SUM_COLUMNS = MQA_ROWS, TMEM_COLUMNS = 2 * MQA_ROWS, PART = 32 };
+
+typedef struct sums_place { ring_barriers ring; uint32_t tmem; } sums_place;
+
+/* ---- products: a warp, of which one thread issues ---- */
+
+/* "Shared memory descriptor": rows of 64 bytes are swizzled by 64, 512 bytes from 8 rows to the next 8. */
+INLINE uint64_t descriptor_of(const mqa_shape s, uint32_t address) {
+    return s.width == 128 ? tcgen05_descriptor(address) : (uint64_t)4 << 61 | (uint64_t)1 << 46 | (uint64_t)32 << 32 | (address & 0x3ffff) >> 4;
+}
+
+/* "Instruction descriptor": fp32 sums of e4m3, M 128, N 256. */
+#define FORMATS (1u << 4 | (uint32_t)(MQA_ROWS / 8) << 17 | (uint32_t)(MQA_TCGEN05_BLOCK / 16) << 24)
+
+INLINE void multiply(const mqa_shape s, uint32_t sums, uint32_t k, uint32_t q) {
+    const uint64_t a = descriptor_of(s, k), b = descriptor_of(s, q);
+#pragma unroll
+    for (int i = 0; i < s.width / 32; i++) tcgen05_mma_f8(sums, a + 2 * i, b + 2 * i, FORMATS, i > 0);
+}
+
+INLINE void multiply_items(const mqa_shape s, mqa_smem m, sums_place sums) {
+    const bool issues = elect_one();
+    ring_turn turn = ring_reader(), last = turn;
+    uint32_t number = 0;
+#pragma unroll 1
+    while (true) {
+        mqa_item item;
+        ring_wait_full(m.q_ring, turn);
+        const int count = load_work(m, turn.stage, &item).count;
+        if (agreed(count == 0)) break;
+#pragma unroll 1
+        for (int i = 0; i < count; i++, number++) {
+            const ring_turn of_k = ring_reader_turn(number, s.stages), of_sums = ring_writer_turn(number, 2);
+            ring_wait_empty(sums.ring, of_sums);
+            tcgen05_fence_after();
+            ring_wait_full(m.k_ring, of_k);
+            if (!issues) continue;
+            multiply(s, sums.tmem + of_sums.stage * SUM_COLUMNS, m.k + of_k.stage * s.block * s.width, m.q + turn.stage * MQA_ROWS * s.width);
+            tcgen05_commit(ring_empty(m.k_ring, of_k.stage));
+            tcgen05_commit(ring_full(sums.ring, of_sums.stage));
+        }
+        __syncwarp();
+        if (issues) tcgen05_commit(ring_empty(m.q_ring, turn.stage));
+        last = turn;
+        ring_next(&turn, MQA_Q_STAGES);
+    }
+    if (number > 0) ring_wait_empty(m.q_ring, last);   /* the last commit has come, and all sums have been loaded: tensor memory may go */
+    tcgen05_fence_after();
+}
+
+/* ---- sums: four warps for each half of tensor memory ---- */
+
+INLINE void load_part(uint32_t *to, uint32_t from) {
+    tmem_load_x16(to, from);
+    tmem_load_x16(to + 16, from + 16);
+}
+
+INLINE float2 pair_of(uint32_t x, uint32_t y) { return make_float2(__uint_as_float(x), __uint_as_float(y)); }
+
+/* Weighs PART columns of scores, from column first on, into four sums, two at a time. weights: smem. */
+INLINE void weigh_part(const mqa_shape s, const uint32_t *scores, int first, uint32_t weights, float2 *sums) {
+#pragma unroll
+    for (int i = 0; i < PART; i += 4) {
+        const uint4 weight = ld_shared_u32x4(weights + 4 * (first + i));
+        float x[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[j] = positive(s, __uint_as_float(scores[i + j]), first + i);
+        sums[0] = __ffma2_rn(make_float2(x[0], x[1]), pair_of(weight.x, weight.y), sums[0]);
+        sums[1] = __ffma2_rn(make_float2(x[2], x[3]), pair_of(weight.z, weight.w), sums[1]);
+    }
+}
+
+INLINE void scale_part(float factor, uint32_t *scores) {
+#pragma unroll
+    for (int i = 0; i < PART; i++) scores[i] = __float_as_uint(max_nan(__uint_as_float(scores[i]) * factor, 0));
+}
+
+/* What a thread knows of its key in a block. */
+typedef struct key_place { int64_t at; int key; bool is_there, inner; float factor; } key_place;
+
+INLINE void store_query(const mqa_arguments *p, mqa_item item, uint32_t ranges, int query, const key_place *k, float value) {
+    if (!k->inner) {
+        const int begin = (int)ld_shared_u32(ranges + query * MQA_RANGE_BYTES), end = (int)ld_shared_u32(ranges + query * MQA_RANGE_BYTES + 4);
+        if (!k->is_there || k->key < begin || k->key >= end) value = -INFINITE;
+    }
+    if (k->key >= item.end || item.first + query >= (int)p->queries) return;
+    const int64_t at = k->at + query * p->out_strides[1];
+    if (p->out.format == CUDA_f32) ((float *)p->out.data)[at] = value;
+    else store_float(&p->out, at, value);
+}
+
+/* A block's scores, by parts: the next one is loaded while one is weighed. release: the barrier that says that all are loaded. */
+INLINE void sum_block(const mqa_arguments *p, const mqa_shape s, mqa_item item, uint32_t tmem, uint32_t weights, uint32_t ranges, uint32_t release, key_place k) {
+    const bool scales = agreed(!(k.factor >= 0 && k.factor < INFINITE));
+    const float factor = scales ? 1 : k.factor;
+    uint32_t scores[2][PART];
+    float2 sums[2];
+    load_part(scores[0], tmem);
+#pragma unroll
+    for (int part = 0; part < MQA_ROWS / PART; part++) {
+        uint32_t *here = scores[part % 2];
+        tmem_wait_load();
+        if (part + 1 < MQA_ROWS / PART) load_part(scores[(part + 1) % 2], tmem + (part + 1) * PART);
+        if (part + 1 == MQA_ROWS / PART) {
+            tcgen05_fence_before();
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(release);
+        }
+        if (scales) scale_part(k.factor, here);
+        if (part * PART % s.heads == 0) sums[0] = sums[1] = make_float2(0, 0);
+        weigh_part(s, here, part * PART, weights, sums);
+        if ((part + 1) * PART % s.heads == 0) store_query(p, item, ranges, part * PART / s.heads, &k, ((sums[0].x + sums[0].y) + (sums[1].x + sums[1].y)) * factor);
+    }
+}
+
+INLINE void sum_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, sums_place sums, int group) {
+    const mqa_arguments *p = &g->call;
+    const int row = (int)threadIdx.x % 128, box = row / MQA_BOX;
+    const uint32_t tmem = sums.tmem + group * SUM_COLUMNS + ((uint32_t)(row / 32 * 32) << 16);
+    ring_turn turn = ring_reader();
+    uint32_t number = 0;
+#pragma unroll 1
+    while (true) {
+        mqa_item item;
+        ring_wait_full(m.q_ring, turn);
+        const mqa_work work = load_work(m, turn.stage, &item);
+        if (agreed(work.count == 0)) break;
+#pragma unroll 1
+        for (int i = (int)(number + group) & 1; agreed(i < work.count); i += 2) {
+            const ring_turn of_k = ring_reader_turn(number + i, s.stages), of_sums = ring_reader_turn(number + i, 2);
+            const int block = (work.first + i) * s.block;
+            key_place k;
+            k.key = block + row;
+            ring_wait_full(m.k_ring, of_k);
+            const int64_t place = load_place(m.places + 8 * (of_k.stage * boxes_of(s) + box));
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, of_k);
+            k.is_there = place != NO_PLACE;
+            k.inner = k.is_there && block >= work.low && block + s.block <= work.high;
+            k.at = item.batch * p->out_strides[0] + item.first * p->out_strides[1] + k.key * p->out_strides[2];
+            k.factor = factor_at(p, place, row % MQA_BOX, k.key < item.end);
+            ring_wait_full(sums.ring, of_sums);
+            tcgen05_fence_after();
+            sum_block(p, s, item, tmem, work_at(m, turn.stage), ranges_at(m, turn.stage), ring_empty(sums.ring, of_sums.stage), k);
+        }
+        number += (uint32_t)work.count;
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ring_arrive_empty(m.q_ring, turn);
+        ring_next(&turn, MQA_Q_STAGES);
+    }
+}
+
+/* ---- a thread block ---- */
+
+INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const mqa_smem m = smem_of(s, shared_address(shared));
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    sums_place sums = {ring_at(m.end, 2), 0};
+    const uint32_t tmem_at = ring_end(sums.ring, 2);
+    if (threadIdx.x == 0) {
+        ring_init(m.q_ring, MQA_Q_STAGES, 2, 1 + SUM_WARPS);
+        ring_init(m.k_ring, s.stages, 1, 1 + SUM_WARPS / 2);
+        ring_init(sums.ring, 2, 1, SUM_WARPS / 2);
+        fence_mbarrier_init();
+    }
+    if (warp == MULTIPLY_WARP) tmem_alloc(tmem_at, TMEM_COLUMNS), tmem_relinquish();
+    tcgen05_fence_before();
+    __syncthreads();
+    tcgen05_fence_after();
+    sums.tmem = ld_shared_u32(tmem_at);
+    grid_release();
+    grid_wait();
+    if (warp == MULTIPLY_WARP) {
+        multiply_items(s, m, sums);
+        __syncwarp();
+        tmem_dealloc(sums.tmem, TMEM_COLUMNS);
+    } else if (warp == LOAD_WARP) {
+        load_items(g, s, m);
+    } else if (warp == TELL_WARP) {
+        tell_items(g, s, m);
+    } else if (warp == CLEAN_WARP) {
+        clean_items(g, s, (int)threadIdx.x % 32, 32);
+    } else {
+        sum_items(g, s, m, sums, (warp - FIRST_SUM_WARP) / 4);
+    }
+}
+
+#define MQA_TILE(name, heads, width)                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(MQA_THREADS, 1) mqa_logits_tcgen05_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
+        const mqa_shape shape = {heads, width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES, 1};                                                       \
+        mqa_tcgen05(&arguments, shape);                                                                                                         \
+    }
+#include "kernels/mqa_logits/tiles.def"

@@ -1,0 +1,93 @@
+/* mqa_logits by tiles: the host half of wgmma.cu and of tcgen05.cu. Which calls they take, which entry a call gets, how it is cut, and the launch. Pure: knows no driver. */
+#include "kernels/mqa_logits/tiles.h"
+
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+#include "kernels/mqa_logits/host.h"
+
+typedef struct mqa_entry { const char *wgmma, *tcgen05; int heads, width; } mqa_entry;
+static const mqa_entry entries[] = {
+#define MQA_TILE(name, heads, width) {"mqa_logits_wgmma_" #name, "mqa_logits_tcgen05_" #name, heads, width},
+#include "kernels/mqa_logits/tiles.def"
+#undef MQA_TILE
+};
+
+/* The narrowest that has room; NULL: none. */
+static const mqa_entry *find_entry(int64_t heads, int64_t width) {
+    for (size_t i = 0; i < COUNT_OF(entries); i++)
+        if (heads <= entries[i].heads && width <= entries[i].width) return &entries[i];
+    return NULL;
+}
+
+static const mqa_entry *entry_of(const kernel_run *run) { return find_entry(run->call.in[MQA_Q]->dims[2], run->call.in[MQA_Q]->dims[3]); }
+
+static const char *refuses(const kernel_problem *problem, text *why) {
+    const op_type *q = problem->in[MQA_Q], *k = problem->in[MQA_K], *factor = problem->n_in > MQA_FACTOR ? problem->in[MQA_FACTOR] : NULL;
+    int64_t heads, width;
+    if (q->format != DW_FORMAT_e4m3 || k->format != DW_FORMAT_e4m3)
+        return kernel_because(why, "q is %s and k %s; both must be e4m3", dw_format_name(q->format), dw_format_name(k->format));
+    if (factor != NULL && factor->format != DW_FORMAT_f32) return kernel_because(why, "factor is %s; it takes f32", dw_format_name(factor->format));
+    if (problem->out[0]->format == DW_FORMAT_f64) return "the result is f64, and it computes in fp32";
+    if (!dim_is_constant(q->dims[2], &heads) || !dim_is_constant(q->dims[3], &width)) return "heads and their width are not known at plan time";
+    if (heads > 0 && width > 0 && width % 16 == 0 && find_entry(heads, width) != NULL) return NULL;
+    return kernel_because(why, "%lld heads of %lld; it takes up to 64 heads of multiples of 16 up to 128", (long long)heads, (long long)width);
+}
+
+/* Of a kernel: keys of a block, cycles that a block takes the tensor cores for each byte of a row, and all else at least, by count (README.md). */
+typedef struct mqa_kind { int block, product_cycles, least_cycles; double flops_a_cycle; } mqa_kind;
+static const mqa_kind wgmma = {MQA_WGMMA_BLOCK, 4, 346, 8192}, tcgen05 = {MQA_TCGEN05_BLOCK, 4, 600, 16384};
+
+/* An item's start is a guess of a microsecond. */
+#define START_S 1e-6
+
+static mqa_cut cut_of(const kernel_run *run, const mqa_kind *kind) {
+    const mqa_entry *e = entry_of(run);
+    const double cycle_s = kind->flops_a_cycle * run->chip->units / chip_flops(run->chip, DW_FORMAT_e4m3);
+    const int products = kind->product_cycles * e->width, cycles = products > kind->least_cycles ? products : kind->least_cycles;
+    return mqa_cut_of(run, MQA_ROWS / e->heads, kind->block, cycles * cycle_s, START_S);
+}
+
+static const char *takes(const kernel_run *run, const mqa_kind *kind, text *why) {
+    const char *reason = mqa_lacks_maps(run, MQA_BOX, why);
+    return reason != NULL ? reason : mqa_counts_refusal(run, cut_of(run, kind).items, why);
+}
+
+static double seconds(const kernel_run *run, const mqa_kind *kind) {
+    const double tiles_s = cut_of(run, kind).seconds, bytes_s = op_tensor_bytes(run->call.out[0]) / (0.9 * chip_bytes_per_s(run->chip));
+    return run->chip->launch_s + (tiles_s > bytes_s ? tiles_s : bytes_s);
+}
+
+static dw_status shape(const kernel_run *run, const mqa_kind *kind, const char *image, const char *entry, uint32_t shared_bytes, kernel_launcher *launcher) {
+    const mqa_entry *e = entry_of(run);
+    const mqa_cut cut = cut_of(run, kind);
+    kernel_launch launch;
+    mqa_tiles_arguments *arguments = cuda_launch(&launch, image, entry, sizeof *arguments);
+    mqa_take(&launch, run, &arguments->call);
+    mqa_take_maps(&launch, run, arguments->map_q, arguments->map_k, e->width, e->heads, MQA_ROWS / e->heads, MQA_BOX);
+    arguments->tiles = (int32_t)cut.tiles;
+    arguments->chunk = (int32_t)cut.chunk;
+    arguments->chunks = (int32_t)cut.chunks;
+    arguments->items = (int32_t)cut.items;
+    if (cut.items == 0) return DW_OK;
+    cuda_grid(&launch, cut.items < run->chip->units ? cut.items : run->chip->units, 1, 1);
+    launch.block[0] = MQA_THREADS;
+    launch.overlaps = true;
+    launch.shared_bytes = shared_bytes;
+    return launcher->add(launcher, &launch);
+}
+
+const char *mqa_wgmma_refuses(const kernel_problem *problem, text *why) { return refuses(problem, why); }
+const char *mqa_wgmma_takes(const kernel_run *run, text *why) { return takes(run, &wgmma, why); }
+double mqa_wgmma_seconds(const kernel_run *run) { return seconds(run, &wgmma); }
+dw_status mqa_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const mqa_entry *e = entry_of(run);
+    return shape(run, &wgmma, "mqa_logits_sm90", e->wgmma, MQA_WGMMA_SHARED((uint32_t)e->width), launcher);
+}
+
+const char *mqa_tcgen05_refuses(const kernel_problem *problem, text *why) { return refuses(problem, why); }
+const char *mqa_tcgen05_takes(const kernel_run *run, text *why) { return takes(run, &tcgen05, why); }
+double mqa_tcgen05_seconds(const kernel_run *run) { return seconds(run, &tcgen05); }
+dw_status mqa_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const mqa_entry *e = entry_of(run);
+    return shape(run, &tcgen05, "mqa_logits_sm100", e->tcgen05, MQA_TCGEN05_SHARED((uint32_t)e->width), launcher);
+}
