@@ -112,6 +112,11 @@ const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* N
 dw_status engine_splits_create(const dw_model *model, pass_splits **splits);
 /* This rank's place, for loading and runs of the plan. */
 dw_status engine_place(const dw_model *model, plan *plan);
+/* Of the axis over which models are cut: its ranks, 1 without a communicator, and this one's place on it. */
+int engine_cut_ranks(const dw_model *model);
+int engine_cut_place(const dw_model *model);
+/* The same number of bytes of each rank along it, in order, into parts. All of them call it. */
+dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts);
 
 /* compile.c: file -> graph -> passes -> plans */
 dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);

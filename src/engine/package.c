@@ -3,22 +3,23 @@
  *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | u64 xxh3 of the header | header | padding | data
  *
  * All numbers little-endian. The header is text: lines "full N", "step N", "prelude N" (bytes of the plans that follow the lines), "reason ..", and one
- * line per constant: name, kind (plain or packed), type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
- * constant: one directly after the other, up to the end of the file. Holds no fp32 weights unless a plan runs on them. */
+ * line per constant: name, kind (plain or packed), whether all ranks have it or each one of its own, type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
+ * constant: one directly after the other, up to the end of the file; those of ranks in their order. "ranks N" comes first: for so many along the axis over which models are cut. Holds no fp32 weights
+ * unless a plan runs on them. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { PACKAGE_VERSION = 4, PACKAGE_HEAD = 32 };
+enum { PACKAGE_VERSION = 5, PACKAGE_HEAD = 32 };
 static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
 
 bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }
 
 /* ---- writing ---- */
 
-/* bytes NULL: the device has them. */
-typedef struct entry { const char *key; dw_tensor tensor; const void *bytes; size_t length; bool packed; } entry;
+/* bytes NULL: the device has them. each: every rank has one of its own. */
+typedef struct entry { const char *key; dw_tensor tensor; const void *bytes; size_t length; bool packed, each; } entry;
 typedef struct listing { arena arena; map seen; entry *items; size_t count, capacity; } listing;
 
 static dw_status list(listing *all, const entry *item)
@@ -49,10 +50,36 @@ static dw_status list_states(const ir_graph *graph, listing *all)
     return DW_OK;
 }
 
+/* Has the node the place of a rank in its attributes, or is it made of what has? each by value index. */
+static bool is_of_rank(const ir_node *node, const bool *each)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL && each[plan_value_of(ir_in(node, i))->index]) return true;
+    for (int i = 0; i < node->attrs.count; i++) {
+        const op_attr *attr = &node->attrs.items[i];
+        const op_attr_kind kind = op_attr_kind_of(attr->id);
+        const int count = kind == OP_KIND_DIM ? 1 : kind == OP_KIND_DIMS ? attr->count : 0;
+        for (int k = 0; k < count; k++)
+            if (!dim_is_constant(kind == OP_KIND_DIM ? attr->dim : attr->dims[k], NULL)) return true;
+    }
+    return false;
+}
+
+static dw_status find_of_ranks(const plan *plan, arena *arena, bool **each)
+{
+    TRY_NEW(*each, arena, plan->value_count);
+    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next)
+        for (int i = 0; i < node->n_out; i++)
+            if (plan_value_of(node->out[i])->key != NULL) (*each)[plan_value_of(node->out[i])->index] = is_of_rank(node, *each);
+    return DW_OK;
+}
+
 static dw_status list_program(const dw_model *model, const engine_program *program, listing *all)
 {
     const plan *plan = program->plan;
+    bool *each;
     if (plan == NULL) return DW_OK;
+    TRY(find_of_ranks(plan, &all->arena, &each));
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
         num_parts parts;
@@ -60,12 +87,14 @@ static dw_status list_program(const dw_model *model, const engine_program *progr
         const dw_tensor *tensor = &program->constants[i];
         if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
             return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", v->key);
-        TRY(list(all, &(entry){.key = v->key, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes}));
+        TRY(list(all, &(entry){.key = v->key, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes, .each = each[i]}));
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
-        const char *key = plan->steps[i].pack_key;
-        const engine_constant *packed = key ? map_find(&model->constants.by_key, key) : NULL;
-        if (packed != NULL) TRY(list(all, &(entry){.key = key, .bytes = packed->tensor.data, .length = packed->bytes, .packed = true}));
+        const plan_step *step = &plan->steps[i];
+        const engine_constant *packed = step->pack_key ? map_find(&model->constants.by_key, step->pack_key) : NULL;
+        if (packed == NULL) continue;
+        const bool of_rank = each[plan_value_of(ir_in(step->node, step->row->packs))->index];
+        TRY(list(all, &(entry){.key = step->pack_key, .bytes = packed->tensor.data, .length = packed->bytes, .packed = true, .each = of_rank}));
     }
     return list_states(plan->graph, all);
 }
@@ -74,7 +103,7 @@ static void print_entry(text *header, const entry *item, uint64_t offset)
 {
     text_add(header, "constant ");
     text_json_string(header, item->key);
-    text_printf(header, " %s %" PRIu64 " %zu", item->packed ? "packed" : "plain", offset, item->length);
+    text_printf(header, " %s %s %" PRIu64 " %zu", item->packed ? "packed" : "plain", item->each ? "each" : "all", offset, item->length);
     if (!item->packed) {
         text_printf(header, " %s %d %d", dw_format_name(item->tensor.format), (int)item->tensor.scale_layout, item->tensor.rank);
         for (int i = 0; i < item->tensor.rank; i++) text_printf(header, " %" PRId64, item->tensor.dims[i]);
@@ -107,6 +136,31 @@ static dw_status write_entry(const dw_model *model, const entry *item, file_writ
     return status;
 }
 
+/* Those of all ranks, one behind the other. */
+static dw_status write_parts(const dw_model *model, const entry *item, file_writer *writer)
+{
+    const int ranks = engine_cut_ranks(model);
+    void *parts;
+    size_t bytes;
+    if (!base_mul_size(item->length, (size_t)ranks, &bytes)) return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", item->key);
+    TRY(base_alloc(model->context, bytes + 1, ENGINE_ALIGN, &parts));
+    dw_status status = engine_gather_bytes(model, item->bytes, item->length, parts);
+    for (int i = 0; status == DW_OK && writer != NULL && i < ranks; i++) {
+        status = file_writer_pad(writer, ENGINE_ALIGN);
+        if (status == DW_OK) status = file_writer_add(writer, (const uint8_t *)parts + (size_t)i * item->length, item->length);
+    }
+    base_release(model->context, parts, bytes + 1, ENGINE_ALIGN);
+    return status;
+}
+
+/* Of a rank that does not write: what it has itself goes to the one that does. */
+static dw_status send_all(const dw_model *model, const listing *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].each) TRY(write_parts(model, &all->items[i], NULL));
+    return DW_OK;
+}
+
 static dw_status write_all(const dw_model *model, const listing *all, const text *header, file_writer *writer)
 {
     uint8_t head[PACKAGE_HEAD] = {0};
@@ -118,7 +172,8 @@ static dw_status write_all(const dw_model *model, const listing *all, const text
     TRY(file_writer_add(writer, text_string(header), header->length));
     for (size_t i = 0; i < all->count; i++) {
         TRY(file_writer_pad(writer, ENGINE_ALIGN));
-        TRY(write_entry(model, &all->items[i], writer));
+        if (all->items[i].each) TRY(write_parts(model, &all->items[i], writer));
+        else TRY(write_entry(model, &all->items[i], writer));
         TRY(base_poll(model->context));
     }
     return DW_OK;
@@ -134,13 +189,13 @@ static dw_status print_header(const dw_model *model, const listing *all, text *h
     if (status == DW_OK && model->step.plan != NULL) status = plan_print(model->step.plan, &step);
     if (status == DW_OK && model->prelude.plan != NULL) status = plan_print(model->prelude.plan, &prelude);
     if (status == DW_OK) {
-        text_printf(header, "full %zu\nstep %zu\nprelude %zu\nreason ", full.length, step.length, prelude.length);
+        text_printf(header, "ranks %d\nfull %zu\nstep %zu\nprelude %zu\nreason ", engine_cut_ranks(model), full.length, step.length, prelude.length);
         text_json_string(header, model->step.plan ? "" : model->no_step);
         text_printf(header, "\nconstants %zu\n", all->count);
         uint64_t offset = 0;   /* from the first byte of data */
         for (size_t i = 0; i < all->count; i++) {
             print_entry(header, &all->items[i], offset);
-            offset += base_align_up(all->items[i].length, ENGINE_ALIGN);
+            offset += base_align_up(all->items[i].length, ENGINE_ALIGN) * (all->items[i].each ? (uint64_t)engine_cut_ranks(model) : 1);
         }
         text_add_n(header, text_string(&full), full.length);
         text_add_n(header, text_string(&step), step.length);
@@ -153,27 +208,40 @@ static dw_status print_header(const dw_model *model, const listing *all, text *h
     return status;
 }
 
+/* Of several ranks the first writes. */
+static dw_status save(const dw_model *model, const char *file, const listing *all, const text *header)
+{
+    file_writer *writer = NULL;
+    if (model->options.comm != NULL && dw_comm_rank(model->options.comm) > 0) return send_all(model, all);
+    TRY(file_writer_create(model->context, file, &writer));
+    const dw_status status = write_all(model, all, header, writer);
+    if (status == DW_OK) return file_writer_commit(writer);
+    file_writer_abandon(writer);
+    return status;
+}
+
+static dw_status list_all(const dw_model *model, listing *all, text *header)
+{
+    TRY(list_program(model, &model->full, all));
+    TRY(list_program(model, &model->step, all));
+    TRY(list_program(model, &model->prelude, all));
+    return print_header(model, all, header);
+}
+
 dw_status dw_model_save(const dw_model *model, const char *file)
 {
+    dw_comm *comm = model->options.comm;
     listing all = {0};
     text header;
-    file_writer *writer = NULL;
     if (model->flags & DW_MODEL_PLAN_ONLY) return base_fail(model->context, DW_INVALID, "a model that was opened for planning only has no weights to save");
     arena_init(&all.arena, model->context);
     map_init(&all.seen, &all.arena);
     text_init(&header, model->context);
-    dw_status status = list_program(model, &model->full, &all);
-    if (status == DW_OK) status = list_program(model, &model->step, &all);
-    if (status == DW_OK) status = list_program(model, &model->prelude, &all);
-    if (status == DW_OK) status = print_header(model, &all, &header);
-    if (status == DW_OK) status = file_writer_create(model->context, file, &writer);
-    if (status == DW_OK) {
-        status = write_all(model, &all, &header, writer);
-        if (status == DW_OK)
-            status = file_writer_commit(writer);
-        else
-            file_writer_abandon(writer);
-    }
+    dw_status status = list_all(model, &all, &header);
+    if (comm != NULL) status = comm_agree(comm, model->context, "package", status, 0, NULL);
+    if (comm != NULL) comm_begin(comm);
+    if (status == DW_OK) status = save(model, file, &all, &header);
+    if (comm != NULL) status = comm_agree(comm, model->context, "package", status, 0, NULL);
     text_free(&header);
     arena_free(&all.arena);
     return status;
@@ -189,6 +257,7 @@ typedef struct reading {
     const uint8_t *data;       /* where constants' offsets count from */
     size_t data_bytes;
     uint64_t end;              /* of the constants so far */
+    int ranks;                 /* that it is for */
 } reading;
 
 static dw_status corrupt(const reading *read, const char *what)
@@ -205,18 +274,25 @@ static dw_status scan_count(reading *read, int64_t most, int64_t *number)
 static dw_status read_constant(reading *read)
 {
     scanner *scan = &read->scan;
-    const char *kind, *format;
+    const char *kind, *whose, *format;
     engine_constant constant = {0};
     int64_t offset, length, layout, rank, dims[DW_MAX_RANK] = {0};
     TRY(scan_expect(scan, "constant"));
     TRY(scan_string(scan, &constant.key));
     TRY(scan_name(scan, &kind));
+    TRY(scan_name(scan, &whose));
     TRY(scan_count(read, INT64_MAX, &offset));
     TRY(scan_count(read, INT64_MAX, &length));
     if ((uint64_t)offset != base_align_up((size_t)read->end, ENGINE_ALIGN)) return corrupt(read, "a constant does not begin where the one before it ends");
-    if ((uint64_t)offset > read->data_bytes || (uint64_t)length > read->data_bytes - (uint64_t)offset)
+    const bool each = strcmp(whose, "each") == 0;
+    if (!each && strcmp(whose, "all") != 0) return corrupt(read, "a constant is neither all ranks' nor each one's");
+    const uint64_t parts = each ? (uint64_t)read->ranks : 1, place = each ? (uint64_t)engine_cut_place(read->model) : 0;
+    if ((uint64_t)offset > read->data_bytes || (uint64_t)length > (read->data_bytes - (uint64_t)offset) / parts)
         return corrupt(read, "a constant goes beyond the end of the file");
-    read->end = (uint64_t)offset + (uint64_t)length;
+    const uint64_t step = base_align_up((size_t)length, ENGINE_ALIGN);
+    read->end = (uint64_t)offset + (parts - 1) * step + (uint64_t)length;
+    if (read->end > read->data_bytes) return corrupt(read, "a constant goes beyond the end of the file");
+    offset += (int64_t)(place * step);
     constant.bytes = (size_t)length;
     constant.packed = strcmp(kind, "packed") == 0;
     constant.tensor.data = (void *)(uintptr_t)(read->data + offset);
@@ -283,6 +359,7 @@ static dw_status read_plan(reading *read, const char *bytes, size_t length, engi
     if (length == 0) return DW_OK;
     TRY(plan_parse(model->context, read->file, bytes, length, &model->weights, &model->chip, model->registry, &program->plan));
     TRY(plan_read_dims(program->plan->context, program->plan->graph, read->dims, program->plan->typical));
+    TRY(engine_place(model, program->plan));
     TRY(check_constants(read, program->plan));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
@@ -297,12 +374,27 @@ static dw_status read_generation(reading *read)
     return model->step.plan == NULL && model->prelude.plan != NULL ? corrupt(read, "there is a prelude but no step") : DW_OK;
 }
 
+/* A file of one rank is each replica's; one that was cut is for as many ranks. */
+static dw_status check_ranks(reading *read, int ranks)
+{
+    dw_model *model = read->model;
+    const int there = engine_cut_ranks(model);
+    if (ranks < 1) return corrupt(read, "it is for no rank");
+    read->ranks = ranks;
+    if (ranks == there || (model->flags & DW_MODEL_PLAN_ONLY && model->options.comm == NULL)) return DW_OK;
+    return base_fail(model->context, DW_MISMATCH, "%s is compiled for %d rank%s (tp=%d), and there %s %d: run it on as many, or compile it for these", read->file, ranks, ranks > 1 ? "s" : "", ranks, there > 1 ? "are" : "is", there);
+}
+
 static dw_status read_header(reading *read, const char *header, size_t length)
 {
     dw_model *model = read->model;
     scanner *scan = &read->scan;
-    int64_t full, step, prelude, count;
+    int64_t ranks, full, step, prelude, count;
     TRY(scan_open(scan, &model->arena, read->file, header, length));
+    TRY(scan_expect(scan, "ranks"));
+    TRY(scan_count(read, OP_MESH_RANKS, &ranks));
+    TRY(scan_end_of_line(scan));
+    TRY(check_ranks(read, (int)ranks));
     TRY(scan_expect(scan, "full"));
     TRY(scan_count(read, (int64_t)length, &full));
     TRY(scan_end_of_line(scan));
@@ -336,7 +428,7 @@ static dw_status read_header(reading *read, const char *header, size_t length)
 
 static dw_status refuse_options(const dw_model *model, const char *file, const dw_model_options *options)
 {
-    const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->tuning ? "tuning" : options->chip ? "chip" : options->weights ? "weights" : NULL;
+    const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->tuning ? "tuning" : options->chip ? "chip" : options->weights ? "weights" : options->shard ? "split" : options->mesh ? "mesh" : NULL;
     if (asked == NULL) return DW_OK;
     return base_fail(model->context, DW_INVALID, "%s is compiled: its %s is settled and it holds no fp32 weights; give the .pt2 it was made from", file, asked);
 }

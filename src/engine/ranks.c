@@ -60,3 +60,48 @@ dw_status engine_place(const dw_model *model, plan *plan)
     }
     return DW_OK;
 }
+
+/* ---- bytes of all ranks ---- */
+
+static const kernel_row *find_gather(void)
+{
+    for (int i = 0; i < kernel_count(); i++)
+        if (kernel_at(i)->op == OP_all_gather && kernel_at(i)->device == CHIP_CPU) return kernel_at(i);
+    return NULL;
+}
+
+int engine_cut_ranks(const dw_model *model)
+{
+    const dw_comm *comm = model->options.comm;
+    const int axis = comm != NULL ? op_mesh_find(comm_mesh(comm), CUT) : -1;
+    return axis >= 0 ? comm_mesh(comm)->axes[axis].size : 1;
+}
+
+int engine_cut_place(const dw_model *model)
+{
+    const dw_comm *comm = model->options.comm;
+    const int axis = comm != NULL ? op_mesh_find(comm_mesh(comm), CUT) : -1;
+    return axis >= 0 ? op_mesh_place(comm_mesh(comm), dw_comm_rank(comm), axis) : 0;
+}
+
+dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts)
+{
+    const int ranks = engine_cut_ranks(model);
+    const int64_t one[] = {1, (int64_t)bytes}, all[] = {ranks, (int64_t)bytes};
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0), op_set_text(OP_ATTR_over, CUT), op_set_int(OP_ATTR_ranks, ranks)};
+    const kernel_row *row = find_gather();
+    dw_tensor x, y;
+    const dw_tensor *in[] = {&x}, *out[] = {&y};
+    pool *pool;
+    if (row == NULL) return base_fail(model->context, DW_INTERNAL, "no kernel gathers bytes");
+    TRY(base_pool(model->context, &pool));
+    op_tensor_init(&x, DW_FORMAT_u8, DW_SCALE_plain, 2, one, (void *)(uintptr_t)part);
+    op_tensor_init(&y, DW_FORMAT_u8, DW_SCALE_plain, 2, all, parts);
+    kernel_run run = {.call = {.context = model->context, .op = op_get(OP_all_gather), .attrs = &(op_attrs){COUNT_OF(attrs), attrs}, .n_in = 1, .in = in, .n_out = 1, .out = out},
+                      .pool = pool, .chip = &model->chip, .comm = comm_kernels(model->options.comm), .user = row->user};
+    const size_t room = kernel_workspace(row, &run);
+    if (room > 0) TRY(base_alloc(model->context, room, ENGINE_ALIGN, &run.workspace));
+    const dw_status status = kernel_execute(row, &run);
+    if (room > 0) base_release(model->context, run.workspace, room, ENGINE_ALIGN);
+    return status;
+}

@@ -291,7 +291,10 @@ typedef struct forgery { const char *from, *to, *message; dw_status status; } fo
 static void forged_headers_are_refused_with_their_cause(void **state) {
     dw_context *context = *state;
     static const forgery forgeries[] = {
-        {" plain 0 ", " plain 9 ", "does not begin where the one before it ends", DW_CORRUPT},
+        {" all 0 ", " any 0 ", "a constant is neither all ranks' nor each one's", DW_CORRUPT},
+        {"ranks 1", "ranks 7", "is compiled for 7 ranks (tp=7), and there is 1", DW_MISMATCH},
+        {"ranks 1", "ranks 0", "it is for no rank", DW_CORRUPT},
+        {" all 0 ", " all 9 ", "does not begin where the one before it ends", DW_CORRUPT},
         {" f32 0 1 8\n", " f32 0 1 7\n", "a constant's bytes do not fit its type", DW_CORRUPT},
         {" f32 0 1 8\n", " i64 0 1 4\n", "a constant has another shape than the plan says", DW_CORRUPT},
         {"\"exp:", "\"exq:", "a constant that the plan reads is missing", DW_CORRUPT},

@@ -315,6 +315,80 @@ static void texts_are_those_of_the_whole(void **state) {
     }
 }
 
+/* ---- packages ---- */
+
+typedef struct package_run { const char *file, *precision; dw_status status[RANKS_MOST]; char error[512]; } package_run;
+
+static void run_products(dw_context *context, const dw_model *model, float *y) {
+    float x[3 * 64];
+    const int64_t sizes[] = {3, 64};
+    dw_tensor in, out;
+    for (int i = 0; i < 3 * 64; i++) x[i] = num_random_normal(3, (uint64_t)i);
+    dw_session *session;
+    op_tensor_init(&in, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes, x);
+    op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes, y);
+    rank_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "s=3"}, &session));
+    rank_ok(context, dw_session_run(session, 1, &(dw_named_tensor){"x", in}, 1, &(dw_named_tensor){"y", out}));
+    dw_session_destroy(session);
+}
+
+/* Saved, opened again, and both run. */
+static void save_and_open(int rank, dw_context *context, dw_comm *comm, void *user) {
+    package_run *run = user;
+    dw_model *model, *again;
+    float y[2][3 * 64];
+    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision}, &model));
+    rank_ok(context, dw_model_save(model, run->file));
+    rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm}, &again));
+    run_products(context, model, y[0]);
+    run_products(context, again, y[1]);
+    rank_assert(context, memcmp(y[0], y[1], sizeof y[0]) == 0);
+    (void)rank;
+    dw_model_destroy(again);
+    dw_model_destroy(model);
+}
+
+static void open_other(int rank, dw_context *context, dw_comm *comm, void *user) {
+    package_run *run = user;
+    dw_model *model = NULL;
+    run->status[rank] = dw_model_open(context, run->file, &(dw_model_options){.comm = comm}, &model);
+    if (rank == 0) snprintf(run->error, sizeof run->error, "%s", dw_context_error(context));
+    dw_model_destroy(model);
+}
+
+static long size_of(const char *path) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    const long size = ftell(file);
+    fclose(file);
+    return size;
+}
+
+static void packages_hold_each_ranks_own_and_what_all_have_once(void **state) {
+    static const char *const precisions[] = {NULL, "mxfp8", "nvfp4", "fp8-tensor"};
+    static const char file[] = TEST_BUILD_DIR "/tests/sharded.dw", whole[] = TEST_BUILD_DIR "/tests/sharded.whole.dw";
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(precisions); i++) {
+        package_run run = {.file = file, .precision = precisions[i]};
+        dw_context *context;
+        dw_model *model;
+        assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+        assert_ok(context, open_products(context, &(dw_model_options){.precision = run.precision}, &model));
+        assert_ok(context, dw_model_save(model, whole));
+        dw_model_destroy(model);
+        ranks_run(&(ranks){.world = 2, .user = &run}, save_and_open);
+        assert_true(size_of(file) < size_of(whole) + 8192);
+        ranks_run(&(ranks){.world = 3, .user = &run}, open_other);
+        for (int rank = 0; rank < 3; rank++) assert_int_equal(run.status[rank], DW_MISMATCH);
+        assert_non_null(strstr(run.error, "is compiled for 2 ranks (tp=2), and there are 3"));
+        test_assert_fails(context, dw_model_open(context, file, NULL, &model), DW_MISMATCH, "is compiled for 2 ranks (tp=2), and there is 1");
+        dw_context_destroy(context);
+    }
+    remove(file);
+    remove(whole);
+}
+
 /* ---- plans alone, and what is refused ---- */
 
 static dw_status plan_products(dw_context *context, const char *mesh, const char *shard, const char *precision) {
@@ -391,6 +465,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
         cmocka_unit_test(texts_are_those_of_the_whole),
+        cmocka_unit_test(packages_hold_each_ranks_own_and_what_all_have_once),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_numbers),
         cmocka_unit_test(more_ranks_than_heads_are_refused_where_heads_are_asked_for),
         cmocka_unit_test(any_policy_plans_or_is_refused),
