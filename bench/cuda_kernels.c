@@ -1,6 +1,8 @@
-/* usage: cuda_kernels [--device D] [--only WORD,..] FILE | LINE..
+/* usage: cuda_kernels [--device D] [--only WORD,..] [--behind LINE] [--round MS] FILE | LINE..
  * Times every GPU kernel that accepts a line of conformance (kernel_case in kernel.h), or those with one of the words in their name: graphs of calls over rotated operands
- * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. */
+ * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work.
+ * --behind: in front of each call one of that line's, as a norm stands in front of a product in a step; both are timed together. --round: how long a kernel runs in a round, 8 unless
+ * said; from 40 on without idle time in front, so that the chip is as warm as under load. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +13,9 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-enum { LINE_BYTES = 1024, MOST_SETS = 64, MOST_ROWS = 16, ROUNDS = 5, IDLE_US = 20000 };
-static const double ROTATED_BYTES = 256e6, ROUND_SECONDS = 8e-3;
+enum { LINE_BYTES = 1024, MOST_SETS = 64, MOST_ROWS = 16, ROUNDS = 5, IDLE_US = 20000, MOST_LAUNCHES = 100 };
+static const double ROTATED_BYTES = 256e6, WARM_SECONDS = 40e-3;
+static double round_seconds = 8e-3;
 
 static dw_context *context;
 static device *gpu;
@@ -171,12 +174,24 @@ static const char *const beside_words[BESIDES] = {"", "quantising ", "normalisin
 
 typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; beside beside; device_graph *graph; int calls; double us[ROUNDS]; } timed;
 
+/* What stands in front of each call: a line, its operands, and a row that runs it, with whichever of its ways. */
+static struct { bool given; kernel_case line; set set; const kernel_row *row; } behind;
+
+static dw_status record_behind(device_graph *graph) {
+    set *s = &behind.set;
+    const kernel_case *c = &behind.line;
+    kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps,
+                            .ways = (UINT32_C(1) << behind.row->way_count) - 1};
+    return gpu->calls->graph_add(gpu, graph, behind.row, &run);
+}
+
 static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     static void *workspace;
     static size_t workspace_bytes;
     TRY(gpu->calls->graph_begin(gpu, t->graph));
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
+        if (behind.given) TRY(record_behind(t->graph));
         kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
         const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
         if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
@@ -267,9 +282,10 @@ static void run_case(const kernel_case *c) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < row_count; i++) {
             double guess = launch_us(&rows[i], 1);
-            int times = (int)(ROUND_SECONDS * 1e6 / (guess * rows[i].calls));
-            usleep(IDLE_US);
-            rows[i].us[round] = launch_us(&rows[i], times < 1 ? 1 : times > 100 ? 100 : times);
+            int times = (int)(round_seconds * 1e6 / (guess * rows[i].calls));
+            if (round_seconds < WARM_SECONDS) usleep(IDLE_US);
+            if (round_seconds < WARM_SECONDS && times > MOST_LAUNCHES) times = MOST_LAUNCHES;
+            rows[i].us[round] = launch_us(&rows[i], times < 1 ? 1 : times);
         }
     }
     for (int i = 0; i < row_count; i++) {
@@ -280,6 +296,32 @@ static void run_case(const kernel_case *c) {
     }
     fflush(stdout);
     for (int i = 0; i < count; i++) free_set(c, &sets[i]);
+}
+
+/* Its workspace is none: lines of norms and of other small ops need none. */
+static void take_behind(const char *line) {
+    static arena arena;
+    dim_table *dims;
+    arena_init(&arena, context);
+    check(dim_table_create(context, &dims));
+    check(kernel_case_parse(&arena, dims, "--behind", 1, line, &behind.line));
+    const kernel_case *c = &behind.line;
+    const kernel_problem problem = {.context = context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out,
+                                    .constant_in = c->constant, .dims = c->dims, .symbols = (const int64_t[1]){0}, .chip = &gpu->caps};
+    for (int i = 0; i < kernel_count() && behind.row == NULL; i++) {
+        const kernel_row *row = kernel_at(i);
+        text why;
+        if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
+        text_init(&why, context);
+        if (kernel_refusal(row, NULL, &problem, &why) == NULL) behind.row = row;
+        text_free(&why);
+    }
+    if (behind.row == NULL) {
+        fprintf(stderr, "no kernel runs %s\n", line);
+        exit(1);
+    }
+    make_set(c, &behind.set, NULL);
+    behind.given = true;
 }
 
 static void run_line(const char *source, int number, const char *line) {
@@ -295,19 +337,22 @@ static void run_line(const char *source, int number, const char *line) {
 }
 
 int main(int argc, char **argv) {
-    const char *name = "cuda";
+    const char *name = "cuda", *in_front = NULL;
     int first = 1;
     for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
         if (strcmp(argv[first], "--device") == 0) name = argv[first + 1];
         else if (strcmp(argv[first], "--only") == 0) only = argv[first + 1];
+        else if (strcmp(argv[first], "--behind") == 0) in_front = argv[first + 1];
+        else if (strcmp(argv[first], "--round") == 0) round_seconds = atof(argv[first + 1]) * 1e-3;
         else break;
     }
     if (first >= argc) {
-        fprintf(stderr, "usage: cuda_kernels [--device D] [--only WORD,..] FILE | LINE..\n");
+        fprintf(stderr, "usage: cuda_kernels [--device D] [--only WORD,..] [--behind LINE] [--round MS] FILE | LINE..\n");
         return 2;
     }
     if (dw_context_create(NULL, &context) != DW_OK) return 1;
     check(device_open(context, name, &gpu));
+    if (in_front != NULL) take_behind(in_front);
     for (int i = first; i < argc; i++) {
         char line[LINE_BYTES];
         FILE *file = fopen(argv[i], "r");
