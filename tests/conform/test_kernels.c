@@ -348,11 +348,13 @@ static dw_status run_on_device(program *p, const kernel_row *row, kernel_run *ru
     return status;
 }
 
+static bool writes_blocks(const program *p, const kernel_row *row) { return row != NULL && p->way != NULL && !kernel_way_is(p->way, KERNEL_WAY_QUANTISED); }
+
 /* The ways that make the plain result: of a way that writes blocks itself the one beside it, cuda_matmul_wgmma of cuda_matmul_wgmma_blocks. */
 static uint32_t plain_ways(const program *p, const kernel_row *row) {
     char name[96];
     const char *names[] = {name};
-    if (row == NULL || p->way == NULL || kernel_way_is(p->way, KERNEL_WAY_QUANTISED)) return p->ways;
+    if (!writes_blocks(p, row)) return p->ways;
     snprintf(name, sizeof name, "%.*s", (int)(strlen(p->way->name) - strlen("_blocks")), p->way->name);
     const uint32_t ways = kernel_ways_of(row, names, 1);
     assert_int_not_equal(ways, 0);
@@ -380,7 +382,8 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
     return status;
 }
 
-/* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. */
+/* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. Tiles that write blocks add k in order, and of those beside them what is invariant does, too:
+ * tiles of 64 rows divide k among warpgroups. */
 static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, operand *operands, const void *packed,
                              result *oracle) {
     kernel_case plain;
@@ -392,7 +395,7 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         out[i] = &results[i].tensor;
     }
     kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out, 0}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
-                      .pool = p->pools[0], .chip = level, .ways = plain_ways(p, row)};
+                      .pool = p->pools[0], .chip = level, .ways = plain_ways(p, row), .invariant = writes_blocks(p, row)};
     block workspace = block_create(row != NULL ? kernel_workspace(row, &run) : 0, 0xff);
     run.workspace = workspace.bytes;
     dw_status status = row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : kernel_execute(row, &run);

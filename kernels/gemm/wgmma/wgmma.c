@@ -162,14 +162,17 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 /* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded, and its estimate is not asked. */
 enum { WRITTEN_ROWS = 512 };
 
-/* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-/* whole: no tile whose k is split: sums of the others have one order, that of k, whatever they hold side by side. */
+/* Does it add k in order, whatever it holds side by side? Not where thread blocks share k, or warpgroups, as in tiles of 64 rows. */
+static bool is_whole(const wgmma_tile *t) { return t->splits == 1 && (t->tile_m > 64 || t->turns); }
+
+/* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. whole: of tiles that add k in order alone, so that a
+ * row has the same bits among any others. */
 static const wgmma_tile *choose_tile(wgmma_kind kind, wgmma_layout lies, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, bool whole, int multiprocessors) {
     const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
-        if (!runs(t, kind, lies, halves) || !gives(t, blocks, halves) || (whole && t->splits > 1)) continue;
+        if (!runs(t, kind, lies, halves) || !gives(t, blocks, halves) || (whole && !is_whole(t))) continue;
         double us = microseconds(t, m, n_out, k, halves, steps, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
@@ -225,7 +228,9 @@ static const char *reject_turned(const kernel_problem *problem, wgmma_layout lie
         for (int i = 0; i < a->rank - 2; i++)
             if (!dim_is_constant(a->dims[i], &n) || n != 1) return "a has batches and is stored with k first";
     reason = reject_row(problem, 0, lies.at ? "m" : "k", row[0], why);
-    return reason != NULL ? reason : reject_row(problem, 1, lies.bn ? "n" : "k", row[1], why);
+    if (reason == NULL) reason = reject_row(problem, 1, lies.bn ? "n" : "k", row[1], why);
+    if (reason != NULL) return reason;
+    return lies.bn && matmul_halves_columns(&problem->post) && row[1] % 16 != 0 ? "half of n is not a multiple of 8, and the columns of a box of a turned b begin at a multiple of 16 bytes" : NULL;
 }
 
 const char *matmul_wgmma_refuses(const kernel_problem *problem, text *why) {
