@@ -1,6 +1,6 @@
 /* Tokens into caches in blocks (fp8_1x128, MX, nvfp4), turned on the way: 32 threads for each 128 columns of a head of a token, four columns each. Each column is turned in double and rounded to the
  * tokens' format, as rotary and cache_write do it one after the other; the largest magnitude of a block is found over the threads that hold it, through shared memory; scales and codes follow num's own text (rules.h, small.h),
- * so the bits are those of quantize. Any format, any strides of tokens. Speed: not measured. */
+ * so the bits are those of quantize. Any format, any strides of tokens. Speed: README.md. */
 #include "kernels/cache/places.cuh"
 
 enum { LANE_COLUMNS = CACHE_CHUNK / 32 };
@@ -125,11 +125,13 @@ KERNEL(cache_blocks, cache_blocks_arguments) {
     }
 }
 
-/* A cache that is not written in place: as it was, bytes by bytes. */
+/* A cache that is not written in place: as it was, in words of eight bytes and what is left of them. */
 KERNEL(cache_copy_blocks, cache_copy_arguments) {
     for (int part = 0; part < CACHE_COPIES; part++) {
         const uint8_t *from = (const uint8_t *)arguments.from[part];
         uint8_t *to = (uint8_t *)arguments.to[part];
-        for (int64_t i = item_first(); i < arguments.bytes[part]; i += item_step()) to[i] = from[i];
+        const int64_t bytes = arguments.bytes[part], words = (arguments.from[part] | arguments.to[part]) % 8 == 0 ? bytes / 8 : 0;
+        for (int64_t i = item_first(); i < words; i += item_step()) ((uint64_t *)to)[i] = ((const uint64_t *)from)[i];
+        for (int64_t i = 8 * words + item_first(); i < bytes; i += item_step()) to[i] = from[i];
     }
 }

@@ -1,4 +1,4 @@
-/* dropout: a thread for four elements, which take one call of Philox (op/dropping.h). Speed: not measured. */
+/* dropout: a thread for four elements, which take one call of Philox (op/dropping.h). Speed: README.md. */
 #include "kernels/dropout/dropout_cuda.h"
 #include "kernels/gpu/plain/device.cuh"
 #include "op/dropping.h"

@@ -1,5 +1,5 @@
 /* adamw: a thread for each element, in double, any strides and formats; what is the same for all is computed by one thread of a block. Resources: 80 bytes of shared memory.
- * Speed: not measured. */
+ * Speed: README.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/optimizer/optimizer_cuda.h"
 #include "op/optimizer.h"

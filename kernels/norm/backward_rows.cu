@@ -1,0 +1,184 @@
+/* layer_norm_backward and rms_norm_backward on Hopper and later, of rows up to 8192: every operand is read once.
+ *
+ *   a block: teams of threads, a row each, one row after the other; of rows up to 4096 the next one is on its way while this one is worked on
+ *   row      gmem -> reg; sums over the team, all but the mean together; dx -> gmem; what belongs to a column is added up in its thread's registers
+ *   the end  columns of teams -> smem, added in order -> a block's sums in the workspace; a second kernel adds those of blocks in order
+ *
+ * In fp32: of rows with numbers beyond 2^60 squares overflow, as in norm_rows.cu. Resources: up to 33 KiB of shared memory. Speed: README.md. */
+#include "kernels/gpu/rows/row_parts.cuh"
+#include "kernels/norm/backward_rows.h"
+
+enum { DX, X, DY, PLUS };
+
+/* ---- sums over a team: every thread gets them ---- */
+
+typedef struct team_sums { float of[4]; } team_sums;
+
+/* room: of this team's warps, used by every other sum. */
+INLINE void add_team(const int count, const norm_backward_rows_arguments *a, float4 *room, team_sums *x) {
+    const int lanes = min(a->group, 32), warps = a->group / 32, warp = (int)threadIdx.x / 32, first = warps > 0 ? warp / warps * warps : 0;
+    for (int step = lanes / 2; step > 0; step /= 2)
+#pragma unroll
+        for (int i = 0; i < count; i++) x->of[i] += __shfl_xor_sync(~0u, x->of[i], step);
+    if (warps <= 1) return;
+    if (threadIdx.x % 32 == 0) room[warp] = make_float4(x->of[0], count > 1 ? x->of[1] : 0, count > 2 ? x->of[2] : 0, count > 3 ? x->of[3] : 0);
+    barrier_sync(1 + warp / warps, a->group);
+    float4 sum = room[first];
+#pragma unroll 1
+    for (int i = 1; i < warps; i++) {
+        const float4 other = room[first + i];
+        sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+    }
+    x->of[0] = sum.x;
+    if (count > 1) x->of[1] = sum.y, x->of[2] = sum.z, x->of[3] = sum.w;
+}
+
+/* ---- rows ---- */
+
+INLINE row_place place_row(const norm_backward_rows_arguments *a, int row) { return (row_place){row, row < a->rows ? a->cols : 0, (int)threadIdx.x % a->group * PIECE, a->group}; }
+
+/* Where row begins in operand k. */
+INLINE uint64_t row_of(const norm_backward_rows_arguments *a, const int format, const cuda_array *array, int row, const int k) {
+    if (a->nest.rank <= 1) return row_data(array, format, row * a->nest.strides[k][0]);
+    int64_t at[4];
+    nest_offsets(&a->nest, row, 4, at);
+    return row_data(array, format, at[k]);
+}
+
+typedef struct backward_row { row_values x, dy; } backward_row;
+
+INLINE void fetch_row(const int pieces, const int format, const norm_backward_rows_arguments *a, int row, backward_row *r) {
+    const row_place p = place_row(a, row);
+    const int there = row < a->rows ? row : 0;
+    load_values(pieces, format, row_of(a, format, &a->x, there, X), a->steps[X], &p, &r->x);
+    load_values(pieces, format, row_of(a, format, &a->dy, there, DY), a->steps[DY], &p, &r->dy);
+}
+
+INLINE void load_weight(const int pieces, const norm_backward_rows_arguments *a, const row_place *p, float y[][PIECE]) {
+    if (a->weight.format == CUDA_f32) load_pieces(pieces, CUDA_f32, a->weight.data, a->weight_step, p, y);
+    else if (a->weight.format == CUDA_bf16) load_pieces(pieces, CUDA_bf16, a->weight.data, a->weight_step, p, y);
+    else load_pieces(pieces, CUDA_f16, a->weight.data, a->weight_step, p, y);
+}
+
+/* What a thread adds up of its columns: of dweight, of dbias. */
+typedef struct backward_columns { float weight[BACKWARD_PIECES][PIECE], bias[BACKWARD_PIECES][PIECE]; } backward_columns;
+
+/* rooms: of the row's two sums. */
+INLINE void work_row(const int pieces, const int format, const bool centred, const norm_backward_rows_arguments *a, const backward_row *r, int row, float4 (*rooms)[BACKWARD_THREADS / 32],
+                     backward_columns *columns) {
+    const row_place p = place_row(a, row);
+    float x[PIECES_MOST][PIECE], dy[PIECES_MOST][PIECE], g[PIECES_MOST][PIECE];
+    team_sums s = {{0, 0, 0, 0}};
+    EACH_PIECE(c) {
+        piece_floats(format, &r->x, c, x[c]);
+        piece_floats(format, &r->dy, c, dy[c]);
+    }
+    if (a->has_weight) load_weight(pieces, a, &p, g);
+    EACH_PIECE(c) EACH_OF_PIECE(i) g[c][i] = a->has_weight ? dy[c][i] * g[c][i] : dy[c][i];
+    if (centred) {
+        EACH_PIECE(c) EACH_OF_PIECE(i) s.of[0] += x[c][i];
+        add_team(1, a, rooms[0], &s);
+        const float mean = s.of[0] * a->by_count;
+        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] -= mean;
+        zero_tail(pieces, &p, x);
+        s.of[0] = 0;
+    }
+    EACH_PIECE(c) EACH_OF_PIECE(i) {
+        if (centred) s.of[0] += x[c][i], s.of[2] += g[c][i];
+        s.of[1] = fmaf(x[c][i], x[c][i], s.of[1]);
+        s.of[3] = fmaf(x[c][i], g[c][i], s.of[3]);
+    }
+    add_team(4, a, rooms[1], &s);
+    if (row >= a->rows) return;
+    /* low: what the mean has lost by its own rounding */
+    const float low = s.of[0] * a->by_count, variance = s.of[1] * a->by_count - low * low, rstd = rsqrtf((variance < 0 ? 0 : variance) + a->eps);
+    const float shift = s.of[2] * a->by_count, along = (s.of[3] - low * s.of[2]) * rstd * a->by_count;
+    EACH_PIECE(c) EACH_OF_PIECE(i) {
+        const float n = (x[c][i] - low) * rstd;
+        columns->weight[c][i] = fmaf(dy[c][i], n, columns->weight[c][i]);
+        if (centred) columns->bias[c][i] += dy[c][i];
+        x[c][i] = rstd * (g[c][i] - shift - n * along);
+    }
+    if (a->has_plus) {
+        float plus[PIECES_MOST][PIECE];
+        load_pieces(pieces, format, row_of(a, format, &a->plus, row, PLUS), a->steps[PLUS], &p, plus);
+        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] += plus[c][i];
+    }
+    store_pieces(pieces, format, row_of(a, format, &a->dx, row, DX), a->steps[DX], &p, x);
+}
+
+/* ---- columns ---- */
+
+/* A block's sums of one kind, number 0 or 1: its teams' in order, by the threads of the first team. kept: [threads][pieces * 8]. */
+INLINE void store_columns(const int pieces, const norm_backward_rows_arguments *a, const int number, float sums[][PIECE], float *kept) {
+    const int group = a->group, first = (int)threadIdx.x % group * PIECE;
+    __syncthreads();
+    EACH_PIECE(c) EACH_OF_PIECE(i) kept[(c * PIECE + i) * BACKWARD_THREADS + threadIdx.x] = sums[c][i];
+    __syncthreads();
+    if ((int)threadIdx.x >= group) return;
+    EACH_PIECE(c) EACH_OF_PIECE(i) {
+        const int col = first + c * group * PIECE + i;
+        float sum = 0;
+        for (int team = 0; team < a->teams; team++) sum += kept[(c * PIECE + i) * BACKWARD_THREADS + team * group + threadIdx.x];
+        if (col < a->cols) a->sums[((int64_t)blockIdx.x * 2 + number) * a->cols + col] = sum;
+    }
+}
+
+INLINE void norm_backward(const int pieces, const int format, const bool centred, const norm_backward_rows_arguments *a, float *kept) {
+    __shared__ float4 rooms[4][BACKWARD_THREADS / 32];
+    const int team = (int)threadIdx.x / a->group, sweep = (int)gridDim.x * a->teams;
+    backward_row next;
+    backward_columns columns;
+    EACH_PIECE(c) EACH_OF_PIECE(i) columns.weight[c][i] = columns.bias[c][i] = 0;
+    grid_release();
+    grid_wait();
+    if (pieces == 1) fetch_row(pieces, format, a, (int)blockIdx.x * a->teams + team, &next);
+#pragma unroll 1
+    for (int first = (int)blockIdx.x * a->teams, odd = 0; first < a->rows; first += sweep, odd ^= 1) {
+        backward_row r = next;
+        fetch_row(pieces, format, a, pieces == 1 ? first + sweep + team : first + team, pieces == 1 ? &next : &r);
+        work_row(pieces, format, centred, a, &r, first + team, rooms + 2 * odd, &columns);
+    }
+    store_columns(pieces, a, 0, columns.weight, kept);
+    if (centred) store_columns(pieces, a, 1, columns.bias, kept);
+}
+
+#define ENTRY(name, pieces, format, centred)                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(BACKWARD_THREADS, 1) name(const __grid_constant__ norm_backward_rows_arguments arguments) {                  \
+        __shared__ float kept[BACKWARD_THREADS * pieces * PIECE];                                                                                             \
+        norm_backward(pieces, format, centred, &arguments, kept);                                                                                             \
+    }
+#define ENTRIES(format)                                                          \
+    ENTRY(norm_backward_##format##_rms_1, 1, CUDA_##format, false)               \
+    ENTRY(norm_backward_##format##_rms_2, 2, CUDA_##format, false)               \
+    ENTRY(norm_backward_##format##_layer_1, 1, CUDA_##format, true)              \
+    ENTRY(norm_backward_##format##_layer_2, 2, CUDA_##format, true)
+
+ENTRIES(f32)
+ENTRIES(bf16)
+ENTRIES(f16)
+
+/* The sums of blocks: a block for 32 columns; each warp adds every eighth block's, and what they have is added in order. */
+extern "C" __global__ void __launch_bounds__(BACKWARD_SUM_WARPS * 32) norm_backward_sums(const __grid_constant__ norm_backward_rows_arguments arguments) {
+    __shared__ float of_warps[2][BACKWARD_SUM_WARPS][BACKWARD_SUM_COLS];
+    const norm_backward_rows_arguments *a = &arguments;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, col = (int)blockIdx.x * BACKWARD_SUM_COLS + lane;
+    float sums[2] = {0, 0};
+    grid_release();
+    grid_wait();
+#pragma unroll 4
+    for (int block = warp; block < a->blocks; block += BACKWARD_SUM_WARPS) {
+        const float *from = a->sums + (int64_t)block * 2 * a->cols + col;
+        if (col >= a->cols) break;
+        sums[0] += from[0];
+        if (a->centred) sums[1] += from[a->cols];
+    }
+    of_warps[0][warp][lane] = sums[0];
+    of_warps[1][warp][lane] = sums[1];
+    __syncthreads();
+    if (warp >= 1 + a->centred || col >= a->cols) return;
+    float sum = 0;
+    for (int i = 0; i < BACKWARD_SUM_WARPS; i++) sum += of_warps[warp][i][lane];
+    if (warp == 0) store_double(&a->dweight, col * a->dweight_step, (double)sum);
+    else store_double(&a->dbias, col * a->dbias_step, (double)sum);
+}
