@@ -21,10 +21,16 @@ static const char *reject(const kernel_problem *problem, text *why) {
     return plain ? NULL : "f64 times a block format";
 }
 
-/* Fractions of the chip's rates that were measured of 1 to 64 rows (README.md): each product decodes both of its operands. */
+/* Fractions of the chip's rates that were measured of 1 to 64 rows (README.md): each product decodes both of its operands. Of tiles, which more rows than MATMUL_FEW are, each step along k waits for memory, as
+ * measured of 9 to 64 rows of up to 4096 columns on an H100 (bench/results/h200/plain.md). */
 static double plain_seconds(const kernel_run *run) {
-    bool decodes = dw_format_is_block(run->call.in[0]->format) || dw_format_is_block(run->call.in[1]->format);
-    return kernel_run_roofline(run, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533);
+    const dw_tensor *a = run->call.in[0];
+    const bool decodes = dw_format_is_block(a->format) || dw_format_is_block(run->call.in[1]->format);
+    const double roofline = kernel_run_roofline(run, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533), rows = (double)kernel_result_rows(&run->call);
+    if (rows <= MATMUL_FEW) return roofline;
+    const double k = (double)a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)], in_tile = rows < MATMUL_TILE ? rows : MATMUL_TILE;
+    const double steps = 1e-6 * k * (decodes ? 0.295 * (1 + in_tile / 155) : 0.235 * (1 + in_tile / 250));
+    return steps > roofline ? steps : roofline;
 }
 
 const char *matmul_plain_refuses(const kernel_problem *problem, text *why) { return reject(problem, why); }

@@ -2,6 +2,8 @@
  * driver. */
 #include "kernels/gemm/skinny/skinny.h"
 
+#include <math.h>
+
 #include "kernels/gpu/host/host.h"
 #include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
@@ -9,26 +11,26 @@
 
 /* ---- what is taken ---- */
 
-/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; vector: the entry for one row; narrow: that for up to 8 rows whose products are in f16; groups:
+/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; vector: the entry for one row; wide: that whose warps have four rows of b; narrow: that for up to 8 rows whose products are in f16; groups:
  * those for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups, *vector; } skinny_weights;
+typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups, *vector, *wide; } skinny_weights;
 
 #define ENTRIES(name)                                                                                                                                       \
     "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
         {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
 #define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
 static const skinny_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL, "matmul_stream_bf16_m1"},
-    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL, "matmul_stream_f16_m1"},
-    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL},
-    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL},
-    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8), NULL},
-    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2), NULL},
-    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4), NULL},
-    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL},
-    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL},
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL, "matmul_stream_bf16_m1", "matmul_stream_bf16_m1_wide"},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL, "matmul_stream_f16_m1", "matmul_stream_f16_m1_wide"},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL, NULL},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, "matmul_stream_e4m3_block_m1", "matmul_stream_e4m3_block_m1_wide"},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8), NULL, NULL},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2), NULL, NULL},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4), NULL, NULL},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL},
 };
 
 static const skinny_weights *weights_of(dw_format b) {
@@ -139,29 +141,48 @@ static int64_t norm_bytes(const kernel_run *run) {
 
 /* ---- one row ---- */
 
-/* parts: warps that share k, a power of two; span: units of 16 bytes that a lane has of a row of b. */
-typedef struct vector_division { int parts, span; int64_t blocks; } vector_division;
+/* rows: of b that a warp has; parts: warps that share k, a power of two; span: units of 16 bytes that a lane has of a row of b. */
+typedef struct vector_division { int rows, parts, span; int64_t blocks; } vector_division;
 
-/* cols: of the result. As few parts as hold a row of b, and more where there are fewer blocks than multiprocessors. blocks 0: a row is too long. */
-static vector_division divide_vector(const chip_caps *chip, int64_t k, int64_t cols, bool halves) {
-    const int64_t units = base_ceil_div(k, 8), pairs = halves ? cols : base_ceil_div(cols, 2);
-    vector_division d = {.parts = 1};
-    while (d.parts < SKINNY_VECTOR_WARPS && units > (int64_t)d.parts * SKINNY_VECTOR_UNITS * 32) d.parts *= 2;
-    if (units > (int64_t)d.parts * SKINNY_VECTOR_UNITS * 32) return d;
-    while (d.parts < SKINNY_VECTOR_WARPS && units > d.parts * 32 && pairs * d.parts < chip->units * SKINNY_VECTOR_WARPS) d.parts *= 2;
+/* cols: of the result. As few parts as hold a row of b, whose lanes have up to `most` units of it, and more where there are fewer blocks than multiprocessors. blocks 0: a row is too long. */
+static vector_division divide_rows(const chip_caps *chip, int rows, int64_t units, int64_t most, int64_t cols, bool halves) {
+    const int64_t teams = base_ceil_div(cols, halves ? rows / 2 : rows);
+    vector_division d = {.rows = rows, .parts = 1};
+    while (d.parts < SKINNY_VECTOR_WARPS && units > (int64_t)d.parts * most * 32) d.parts *= 2;
+    if (units > (int64_t)d.parts * most * 32) return d;
+    while (d.parts < SKINNY_VECTOR_WARPS && units > d.parts * 32 && teams * d.parts < chip->units * SKINNY_VECTOR_WARPS) d.parts *= 2;
     d.span = (int)base_ceil_div(units, d.parts * 32);
-    d.blocks = base_ceil_div(pairs * d.parts, SKINNY_VECTOR_WARPS);
+    d.blocks = base_ceil_div(teams * d.parts, SKINNY_VECTOR_WARPS);
     return d;
 }
 
-/* Does the kernel for one row take it? Not rows of b that several warps share, unless b is small: each block reads all of a, which by then is half as much as its rows of b. */
-static bool is_vector(const kernel_run *run) {
+/* Blocks of the kernel that a multiprocessor holds at a time. */
+enum { VECTOR_RESIDENT = 2 };
+
+/* Warps have four rows of b where two would make more blocks than run at a time, and four make fewer; of columns that a step joins the two of each half, which share a scale, begin where it is even. */
+static vector_division divide_vector(const chip_caps *chip, dw_format b, int64_t k, int64_t cols, bool halves) {
+    const int bits = dw_format_bits(b);
+    const int64_t units = base_ceil_div(k, 128 / bits), most = bits == 16 ? SKINNY_VECTOR_UNITS(2) : SKINNY_CODES_UNITS(2);
+    const vector_division d = divide_rows(chip, 2, units, most, cols, halves), wide = divide_rows(chip, 4, units, most / 2, cols, halves);
+    return d.blocks <= VECTOR_RESIDENT * chip->units || wide.blocks == 0 || wide.blocks >= d.blocks || (halves && cols % 2 != 0) ? d : wide;
+}
+
+/* Not rows of b that several warps share, unless b is small: each block reads all of a, which by then is half as much as its rows of b. */
+static bool is_short(const kernel_run *run) {
     enum { LONG = 2048, SMALL_BYTES = 16 * 1024 * 1024 };
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    return a->dims[a->rank - 1] <= LONG || op_tensor_count(b) * dw_format_bits(b->format) / 8 <= SMALL_BYTES;
+}
+
+/* Does the kernel for one row take it? Of codes where a has blocks of 128, as it comes or as it is quantised here, and the blocks are few more than run at a time: with more the persistent kernel in f16 takes
+ * less, as its ring never stands still. */
+static bool is_vector(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    if (is_small(run->chip) || run->norm != NULL || run->quantises || a->format != b->format || weights_of(b->format)->vector == NULL || kernel_result_rows(&run->call) != 1) return false;
-    if (a->dims[a->rank - 1] > LONG && op_tensor_count(b) * 2 > SMALL_BYTES) return false;
-    const int64_t blocks = divide_vector(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post)).blocks;
-    return blocks > 0 && blocks <= INT32_MAX;
+    const bool codes = dw_format_bits(b->format) == 8;
+    if (is_small(run->chip) || run->norm != NULL || weights_of(b->format)->vector == NULL || kernel_result_rows(&run->call) != 1 || (!codes && !is_short(run))) return false;
+    if (codes ? format_of_a(run) != DW_FORMAT_fp8_1x128 : run->quantises || a->format != b->format) return false;
+    const int64_t blocks = divide_vector(run->chip, b->format, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post)).blocks;
+    return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
 /* Why a, which comes before a norm, is not normalised here. */
@@ -261,34 +282,49 @@ static start_us start_of(dw_format b) {
     return dw_format_bits(b) == 16 ? halves : num_info(b)->scale == DW_FORMAT_f32 ? floats : codes;
 }
 
-/* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. more_rows: of 9 and
- * more rows between the launches of a step, as those of GPT-2 and T5-large take it with 16 and 64 texts (bench/results/h200/models.md). */
-static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow, double start) {
-    const int64_t rows = narrow ? m : m * planes_of(a, b);
-    const int bits = dw_format_bits(b), splits = divide(b, m, narrow ? 1 : planes_of(a, b), n, false, k, 0, 0, chip).splits;
-    const double bytes = (double)n * (double)num_row_bytes(b, k), more_rows = 2.5;
-    const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1;      /* of a, for a thousand elements */
-    const double converted = thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
-    if (rows > 8) start += more_rows;
-    if (rows > 16) return start + 1e6 * bytes / (chip_bytes_per_s(chip) * 0.064) + (bits == 16 ? 0 : converted);
-    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
-    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + converted;
+/* Of 9 and more rows: what a start takes more, the share of the bandwidth, and what a thousand elements of a take, of up to 16 rows, 32 and 64. Of 16 bits and of fp8 with scales in fp32 as measured behind a norm, 512 x 256
+ * to 4096 x 4096, on an H100 (bench/results/h200/skinny.md); of the others by what an H200 took alone, whose time beyond 16 rows goes by the bytes of b. */
+typedef struct more_rows { double start, share, thousand_us[3]; } more_rows;
+
+static more_rows more_rows_of(dw_format b) {
+    static const more_rows halves = {2.8, 0.9, {0.04, 0.08, 0.12}}, floats = {3.7, 0.66, {0.06, 0.14, 0.14}}, bytes = {2.5, 0.66, {0.19, 0.19, 0.19}}, nibbles = {2.5, 0.448, {0.1, 0.1, 0.1}};
+    if (dw_format_bits(b) == 16) return halves;
+    return num_info(b)->scale == DW_FORMAT_f32 ? floats : dw_format_bits(b) == 8 ? bytes : nibbles;
 }
 
-/* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. Of a norm in front of weights of
- * 16 bits: in steps, with 768 to 2048 elements, 2 to 3 where it is of squares alone, 4 to 5 where a mean comes first; of others: with 2048, 1.3 to 1.6; more are guessed. */
+/* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. */
+static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow, double start) {
+    enum { MANY = 16 };
+    static const double LEAST_US = 6.6;      /* of fp8 with scales in fp32 and few rows, however small b is: on an H100 behind a norm */
+    const int64_t rows = narrow ? m : m * planes_of(a, b);
+    const int bits = dw_format_bits(b), splits = divide(b, m, narrow ? 1 : planes_of(a, b), n, false, k, 0, 0, chip).splits;
+    const double bytes = (double)n * (double)num_row_bytes(b, k), thousands = 1e-3 * (double)(rows * base_ceil_div(k, splits));
+    if (rows > 8) {
+        const more_rows more = more_rows_of(b);
+        const double share = rows > MANY && bits < 16 && num_info(b)->scale != DW_FORMAT_f32 ? 0.064 : more.share;
+        return start + more.start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousands * more.thousand_us[rows <= MANY ? 0 : rows <= 2 * MANY ? 1 : 2];
+    }
+    const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1, least = narrow && num_info(b)->scale == DW_FORMAT_f32 ? LEAST_US : 0;
+    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
+    return fmax(least, start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * thousands);
+}
+
+/* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. Of a norm, in steps: in front of weights of
+ * 16 bits, with 768 to 2048 elements, 2 to 3 where it is of squares alone, 4 to 5 where a mean comes first; of fp8 with scales in fp32, with 768 to 1280 (steps of GPT-2, Whisper-large and T5-large on an H100), 2.5 to
+ * 3 and 4; of others: with 2048, 1.3 to 1.6; more are guessed. */
 static double prologue_us(const kernel_run *run) {
     const double thousands = 1e-3 * (double)op_tensor_count(run->call.in[0]);
     double us = 0;
-    if (run->norm != NULL) us = dw_format_bits(run->call.in[1]->format) == 16 ? 2.5 + (run->norm->centred ? 2 : 0) + 0.2 * thousands : 0.6 + 0.4 * thousands;
-    if (run->quantises) us += run->searches ? 3.5 + 0.8 * thousands : num_info(run->quantised)->cols == 0 || num_info(run->quantised)->second != 0 ? 0.3 * thousands : 0.3 + 0.065 * thousands;
+    const dw_format b = run->call.in[1]->format;
+    if (run->norm != NULL) us = dw_format_bits(b) == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 2.5 + (run->norm->centred ? 2 : 0) + 0.2 * thousands : 0.6 + 0.4 * thousands;
+    if (run->quantises) us += run->searches ? 3.5 + 0.8 * thousands : num_info(run->quantised)->cols == 0 || num_info(run->quantised)->second != 0 ? 0.3 * thousands : 1.1 + 0.065 * thousands;
     return us;
 }
 
 /* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
 static double vector_us(const kernel_run *run) {
     const dw_tensor *b = run->call.in[1];
-    return 2.2 + 1e6 * (double)op_tensor_count(b) * 2 / (chip_bytes_per_s(run->chip) * 0.97);
+    return 2.2 + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
@@ -371,9 +407,9 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
 static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
     const skinny_weights *weights = weights_of(run->call.in[1]->format);
-    const vector_division d = divide_vector(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post));
+    const vector_division d = divide_vector(run->chip, run->call.in[1]->format, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post));
     kernel_launch launch;
-    skinny_arguments *g = cuda_launch(&launch, weights->image, weights->vector, sizeof *g);
+    skinny_arguments *g = cuda_launch(&launch, weights->image, d.rows > 2 ? weights->wide : weights->vector, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     take_product(&launch, run, 1, g);
     g->parts = d.parts;
@@ -381,6 +417,7 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
     cuda_grid(&launch, d.blocks, 1, 1);
     launch.block[0] = SKINNY_VECTOR_WARPS * 32;
+    if (run->quantises) launch.shared_bytes = (uint32_t)SKINNY_CODES_BYTES(a->dims[a->rank - 1]);
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }

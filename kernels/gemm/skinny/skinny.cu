@@ -1,5 +1,5 @@
 /* Skinny products of one format of weights, by the constants of the image's row: ENTRIES: their names are matmul_stream_<ENTRIES>_..; WEIGHTS: one of skinny.cuh; NARROW: there is an entry
- * whose products are in f16; VECTOR: there is one for one row; GROUPS: there are entries for rows in groups. SMALL instead of these: the entries of all formats for chips with 99 KB of shared memory for a block. */
+ * whose products are in f16; VECTOR: there are two for one row; CODES: the same of codes; GROUPS: there are entries for rows in groups. SMALL instead of these: the entries of all formats for chips with 99 KB of shared memory for a block. */
 #include "kernels/gemm/skinny/skinny.cuh"
 
 #define ENTRY(entries, size, weights, tiles, groups, narrow, small) SKINNY_ENTRY(matmul_stream_##entries##_##size, weights, tiles, groups, narrow, small)
@@ -24,9 +24,14 @@ ENTRY(nvfp4, m16_groups_small, SKINNY_NVFP4, 2, 1, 0, 1)
 #else
 #define OF_WEIGHTS(entries, size, tiles, groups, narrow) ENTRY(entries, size, WEIGHTS, tiles, groups, narrow, 0)
 #if defined(VECTOR)
-#define VECTOR_ENTRY(entries, weights) SKINNY_VECTOR_ENTRY(matmul_stream_##entries##_m1, weights)
-#define VECTOR_OF_WEIGHTS(entries) VECTOR_ENTRY(entries, WEIGHTS)
+#define VECTOR_ENTRY(entries, size, weights, rows) SKINNY_VECTOR_ENTRY(matmul_stream_##entries##_##size, weights, rows)
+#define VECTOR_OF_WEIGHTS(entries) VECTOR_ENTRY(entries, m1, WEIGHTS, 2) VECTOR_ENTRY(entries, m1_wide, WEIGHTS, 4)
 VECTOR_OF_WEIGHTS(ENTRIES)
+#endif
+#if defined(CODES)
+#define CODES_ENTRY(entries, size, rows) SKINNY_CODES_ENTRY(matmul_stream_##entries##_##size, rows)
+#define CODES_OF_WEIGHTS(entries) CODES_ENTRY(entries, m1, 2) CODES_ENTRY(entries, m1_wide, 4)
+CODES_OF_WEIGHTS(ENTRIES)
 #endif
 OF_WEIGHTS(ENTRIES, m8, 1, 0, 0)
 OF_WEIGHTS(ENTRIES, m16, 2, 0, 0)

@@ -12,8 +12,12 @@ enum { SKINNY_STEP_BYTES = 128, SKINNY_SUM_PITCH = 20, SKINNY_SPLITS = 8 };
 #define SKINNY_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
 #define SKINNY_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
 enum { SKINNY_ROOM = 226 * 1024 };
-/* Of one row of a (vector.cuh): warps of a block, units of 16 bytes of a row of b that a lane has at most. */
-enum { SKINNY_VECTOR_WARPS = 8, SKINNY_VECTOR_UNITS = 8 };
+/* Of one row of a (vector.cuh, codes.cuh), whose warps have two rows of b, or four in wide entries: warps of a block, and units of 16 bytes of a row of b that a lane has at most. */
+enum { SKINNY_VECTOR_WARPS = 8 };
+#define SKINNY_VECTOR_UNITS(rows) (16 / (rows))
+#define SKINNY_CODES_UNITS(rows) (8 / (rows))
+/* Bytes of a's codes and their scales in shared memory, where a block quantises a. */
+#define SKINNY_CODES_BYTES(k) (((k) + 127) / 128 * 132)
 /* Of rows in groups: at most so many, so that their list has a place for each. */
 enum { SKINNY_GROUP_ROWS = 16, SKINNY_LIST_BYTES = SKINNY_GROUP_ROWS * 16 + 16 };
 
