@@ -333,20 +333,22 @@ static void few_rows_are_quantised_by_the_product(void **state) {
     }
 }
 
-/* With few rows a product by weights of 8 bits does the norm in front of it, and what quantises that, too; by those of 16 bits, where that takes longer than a launch, with more rows, where something else reads the norm's result, or where it has another kernel, a launch does it. */
+/* With few rows a product by weights of MX formats does the norm in front of it, and what quantises that, too; by those of 16 bits and of fp8 with scales in fp32, where that takes longer than a launch, with more rows, where something else reads the norm's result, or where it has another kernel, a launch does it. */
 static void few_rows_are_normalised_by_the_product(void **state) {
     dw_context *context = *state;
     static const char plain[] = "graph p\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n  %1 = neg x\n  %2 = rms_norm %1, s {eps=1e-5}\n"
                                 "  %3 = matmul %2, w {bt=true}\n  output y %3\n";
-    static const char blocks[] = "graph b\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param t bf16[2048]\n  param w fp8_128x128[16384,2048]\n"
-                                 "  %1 = layer_norm x, s, t {eps=1e-5,to=fp8_1x128}\n  %2 = matmul %1, w {bt=true,post=\"swiglu\",to=bf16}\n  output y %2\n";
+    static const char blocks[] = "graph b\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param t bf16[2048]\n  param w mxfp8[16384,2048]\n"
+                                 "  %1 = layer_norm x, s, t {eps=1e-5,to=mxfp8}\n  %2 = matmul %1, w {bt=true,post=\"swiglu\",to=bf16}\n  output y %2\n";
+    static const char floats[] = "graph f\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w fp8_128x128[2048,2048]\n  %1 = rms_norm x, s {eps=1e-5,to=fp8_1x128}\n"
+                                 "  %2 = matmul %1, w {bt=true,to=bf16}\n  output y %2\n";
     static const char twice[] = "graph t\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n  param v bf16[3072,2048]\n"
                                 "  %1 = rms_norm x, s {eps=1e-5}\n  %2 = matmul %1, w {bt=true}\n  %3 = matmul %1, v {bt=true}\n  output y %2\n  output z %3\n";
     static const char residual[] = "graph r\n  symbol m 1..4096\n  input x bf16[m,2048]\n  input r bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n"
                                    "  %1, %2 = rms_norm x, s, r {eps=1e-5}\n  %3 = matmul %1, w {bt=true}\n  output y %3\n  output z %2\n";
     static const struct { const char *graph, *chip, *kernels; int64_t rows; int launches, norms; } cases[] = {
         {plain, "h200", NULL, 1, 3, 0},    {plain, "h200", NULL, 64, 3, 0},    {plain, "h200", "rms_norm=cuda_rms_norm", 1, 3, 0},    {blocks, "h200", NULL, 1, 1, 1},
-        {blocks, "h200", NULL, 64, 2, 0}, {blocks, "b200", NULL, 1, 1, 1}, {twice, "h200", NULL, 1, 3, 0}, {residual, "h200", NULL, 1, 2, 0},
+        {blocks, "h200", NULL, 64, 3, 0}, {floats, "b200", NULL, 1, 2, 0}, {twice, "h200", NULL, 1, 3, 0}, {residual, "h200", NULL, 1, 2, 0}, {floats, "h200", NULL, 1, 2, 0}, {floats, "h200", NULL, 4, 2, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const chip_caps chip = chip_of(context, cases[i].chip);
