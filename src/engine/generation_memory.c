@@ -1,6 +1,8 @@
 /* The memory of generation: what every run reads and writes besides the workspace, and the workspace of the largest runs. */
 #include "engine/engine.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* New tokens of a run: enough for full speed, few enough for rings and workspace to stay small. A GPU's run has more of them, as long as its workspace takes at most
@@ -377,6 +379,40 @@ static dw_status reserve(dw_session *session, engine_runner *runner, const gener
     return reserve_runs(session, runner, g);
 }
 
+/* Bytes of all states at the sizes of the runner. */
+static dw_status state_bytes(dw_session *session, const engine_runner *runner, double *bytes) {
+    const ir_graph *graph = runner->program->plan->graph;
+    *bytes = 0;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        dw_tensor tensor;
+        num_parts parts;
+        TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &tensor));
+        if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts)) return base_fail(session->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
+        *bytes += (double)parts.total_bytes;
+    }
+    return DW_OK;
+}
+
+/* Has the device room for the caches and for the largest runs? Asked before any of it is made, so that the message can say what would fit. */
+static dw_status check_room(dw_session *session, engine_runner *runner, const generation *g) {
+    const device *device = session->device;
+    size_t left;
+    double caches;
+    if (device == NULL || device->calls->left == NULL || g->mode != GENERATION_STEP) return DW_OK;
+    generation_set_sizes(runner, g, 1, 1, 1);
+    TRY(state_bytes(session, runner, &caches));
+    TRY(plan_layout_place(&runner->layout));
+    TRY(device->calls->left(session->device, &left));
+    const double runs = (double)runner->layout.value_bytes + (double)runner->scratch_bytes, free = (double)left;
+    if (caches + runs <= free) return DW_OK;
+    const double rows = caches > 0 ? (free - runs) / (caches / (double)g->texts) : 0;
+    const char *wanted = rows >= 1 ? "take fewer rows" : runs < free ? "take fewer tokens of a text" : "take fewer tokens of a run";
+    char fits[64] = "";
+    if (rows >= 1) snprintf(fits, sizeof fits, ", %" PRId64 " fit", (int64_t)rows);
+    return base_fail(session->context, DW_LIMIT, "rows=%" PRId64 " of %" PRId64 " tokens need %.1f MB for caches, and runs of %" PRId64 " tokens %.1f MB besides; %s has %.1f MB free: %s%s", g->texts,
+                     session->max_tokens, caches / 1e6, g->run_most, runs / 1e6, device->caps.model, free / 1e6, wanted, fits);
+}
+
 /* What the prelude makes lies where the step reads it, or where it is copied from, row by row. */
 static dw_status connect_given(dw_session *session, const ir_graph *graph, const generation *g) {
     size_t found = 0;
@@ -421,6 +457,8 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     TRY(choose_pages(session, runner, &measured));
     TRY(fit_runs(session, runner, options, &measured));
     choose_rungs(session, graph, &measured);
+    TRY(reserve(session, runner, &measured));
+    TRY(check_room(session, runner, &measured));
     region region = {0};
     TRY(lay_out(session, runner, &measured, &region));
     TRY(base_alloc(session->context, region.at, ENGINE_ALIGN, &session->generation));
@@ -437,7 +475,6 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     TRY(connect_given(session, graph, g));
     for (size_t i = 0; i < graph->input_count && g->mode == GENERATION_STEP; i++)   /* whole runs of other callers have the whole graph's inputs, too */
         if (is_lasting(g->feeds[i])) engine_stage_keep(runner, i);
-    TRY(reserve(session, runner, g));
     generation_set_sizes(runner, g, 1, 1, 1);   /* the caches are made at these sizes */
     return DW_OK;
 }
