@@ -188,19 +188,28 @@ static const char PRODUCTS[] =
     "  %2 = matmul %1, down {bt=true} at \"mlp.down\"\n"
     "  output y %2\n";
 
-static dw_status open_products(dw_context *context, const dw_model_options *options, dw_model **model) {
-    ir_weights *weights;
-    ir_graph *graph;
+static dw_status fill_products(ir_weights *weights) {
     ir_weight *up, *down;
     const int64_t dims[2][2] = {{320, 64}, {64, 320}};
-    TRY(ir_weights_create(context, &weights));
     TRY(ir_weights_new(weights, "up", DW_FORMAT_f32, 2, dims[0], &up));
     TRY(ir_weights_new(weights, "down", DW_FORMAT_f32, 2, dims[1], &down));
     for (int64_t i = 0; i < 320 * 64; i++) {
         ((float *)up->tensor.data)[i] = num_random_normal(1, (uint64_t)i) * (i % 64 < 16 ? 4.0f : 1.0f);
         ((float *)down->tensor.data)[i] = num_random_normal(2, (uint64_t)i) * (i / 320 % 3 == 0 ? 0.1f : 1.0f);
     }
-    TRY(ir_parse(context, "products", PRODUCTS, strlen(PRODUCTS), weights, &graph));
+    return DW_OK;
+}
+
+static dw_status open_products(dw_context *context, const dw_model_options *options, dw_model **model) {
+    ir_weights *weights;
+    ir_graph *graph;
+    TRY(ir_weights_create(context, &weights));
+    dw_status status = fill_products(weights);
+    if (status == DW_OK) status = ir_parse(context, "products", PRODUCTS, strlen(PRODUCTS), weights, &graph);
+    if (status != DW_OK) {
+        ir_weights_destroy(weights);
+        return status;
+    }
     graph->own_weights = weights;
     return dw_model_create(context, graph, options, model);
 }
@@ -398,6 +407,14 @@ static dw_status plan_products(dw_context *context, const char *mesh, const char
     return status;
 }
 
+static dw_status plan_scenario(dw_context *context, void *argument) { return plan_products(context, "tp=3", "mlp.down = row", argument); }
+
+static void every_allocation_of_a_cut_may_fail(void **state) {
+    (void)state;
+    test_every_allocation(plan_scenario, NULL);
+    test_every_allocation(plan_scenario, "nvfp4");
+}
+
 static void what_cannot_be_is_refused_with_the_numbers(void **state) {
     dw_context *context;
     dw_model *model;
@@ -466,6 +483,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
         cmocka_unit_test(texts_are_those_of_the_whole),
         cmocka_unit_test(packages_hold_each_ranks_own_and_what_all_have_once),
+        cmocka_unit_test(every_allocation_of_a_cut_may_fail),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_numbers),
         cmocka_unit_test(more_ranks_than_heads_are_refused_where_heads_are_asked_for),
         cmocka_unit_test(any_policy_plans_or_is_refused),

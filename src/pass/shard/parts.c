@@ -38,10 +38,11 @@ shard_record *shard_of(sharding *sharding, ir_value *value) {
     shard_record *record = value->mark;
     if (record != NULL) return record;
     record = arena_new(&sharding->arena, 1, sizeof *record);
-    if (record == NULL) return NULL;
-    record->place = (shard_place){.kind = SHARD_WHOLE, .repeat = 1};
-    record->local = record->whole = value;
-    return value->mark = record;
+    if (record != NULL) value->mark = record;
+    else sharding->failed = true;
+    if (record == NULL) record = &sharding->spare;
+    *record = (shard_record){.place = {.kind = SHARD_WHOLE, .repeat = 1}, .local = value, .whole = value};
+    return record;
 }
 
 void shard_set(sharding *sharding, ir_value *value, const shard_place *place, ir_value *local) {
@@ -113,7 +114,6 @@ static dw_status gather_whole(sharding *sharding, ir_value *value, const shard_r
 
 dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole) {
     shard_record *record = shard_of(sharding, value);
-    if (record == NULL) return DW_NO_MEMORY;
     if (record->whole == NULL) {
         const ir_origin reader = sharding->graph->origin;
         if (value->kind == IR_RESULT) sharding->graph->origin = value->node->origin;   /* what is sent is the maker's, whoever reads it first */
@@ -221,7 +221,6 @@ dw_status shard_slice(sharding *sharding, ir_value *value, const shard_place *pl
 dw_status shard_part(sharding *sharding, ir_value *value, const shard_place *place, ir_value **part) {
     shard_record *record = shard_of(sharding, value);
     ir_value *whole;
-    if (record == NULL) return DW_NO_MEMORY;
     if (shard_same_place(&record->place, place)) return *part = record->local, DW_OK;
     for (int i = 0; i < record->part_count; i++)
         if (shard_same_place(&record->parts[i].place, place)) return *part = record->parts[i].value, DW_OK;

@@ -196,14 +196,14 @@ static dw_status add_records(sharding *sharding) {
     int count = 0;
     clear_marks(graph);
     for (size_t i = 0; i < graph->state_count; i++)
-        if (shard_of(sharding, graph->states[i]) == NULL) return DW_NO_MEMORY;
+        shard_of(sharding, graph->states[i]);
     for (ir_node *node = graph->first; node != NULL; node = node->next) {
         count++;
-        for (int i = 0; i < node->n_out; i++)
-            if (shard_of(sharding, node->out[i]) == NULL) return DW_NO_MEMORY;
+        for (int i = 0; i < node->n_out; i++) shard_of(sharding, node->out[i]);
     }
     for (size_t i = 0; i < graph->input_count + graph->param_count; i++)
-        if (shard_of(sharding, i < graph->input_count ? graph->inputs[i] : graph->params[i - graph->input_count]) == NULL) return DW_NO_MEMORY;
+        shard_of(sharding, i < graph->input_count ? graph->inputs[i] : graph->params[i - graph->input_count]);
+    if (sharding->failed) return DW_NO_MEMORY;
     for (ir_node *node = graph->last; node != NULL; node = node->previous)
         for (int i = 0; i < node->n_out; i++)
             for (int axis = 0; axis < node->out[i]->type.rank; axis++) shard_wish_of(sharding, node->out[i], axis);
@@ -264,6 +264,7 @@ static dw_status cut_graph(sharding *sharding) {
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         TRY(cut_node(sharding, node));
+        if (sharding->failed) return DW_NO_MEMORY;
     }
     TRY(finish(sharding));
     return pass_splits_check(sharding->splits);

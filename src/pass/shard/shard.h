@@ -51,6 +51,8 @@ typedef struct sharding {
     double weight_bytes;            /* of all params */
     ir_node **replaced;             /* nodes whose part took their place, in order */
     int replaced_count;
+    shard_record spare;             /* where memory for one ran out, which failed says: the pass ends behind the node */
+    bool failed;
     text *report;
 } sharding;
 
@@ -74,6 +76,7 @@ int64_t shard_k_unit(const ir_node *product);
 int64_t shard_n_unit(const sharding *sharding, const ir_node *product);
 
 /* ---- parts.c: from one place to another ---- */
+/* A new value is whole. Never NULL. */
 shard_record *shard_of(sharding *sharding, ir_value *value);
 dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole);
 /* The part of a value that lies so. */
