@@ -17,10 +17,14 @@ static dw_status status_of(dw_context *context, const char *function, int return
     return base_fail(context, known ? (dw_status)returned : DW_LOST, "%s of the caller's engine failed (%d)", function, returned);
 }
 
+static dw_status check_bytes(dw_context *context, size_t bytes) {
+    return bytes <= INT32_MAX ? DW_OK : base_fail(context, DW_LIMIT, "%zu bytes of a rank at once: engines carry below 2^31; run at smaller sizes", bytes);
+}
+
 static dw_status gather(dw_comm *comm, dw_context *context, int line, const void *part, void *parts, size_t bytes) {
     const carrier *c = comm->own;
     if (bytes == 0) return DW_OK;
-    if (bytes > INT32_MAX) return base_fail(context, DW_LIMIT, "%zu bytes of a rank at once: engines carry below 2^31; gather less at a time", bytes);
+    TRY(check_bytes(context, bytes));
     return status_of(context, "all_gather", c->engine.all_gather(c->engine.user, axis_of(line), part, parts, bytes));
 }
 
@@ -58,6 +62,15 @@ static dw_status carried_bring(dw_comm *comm, dw_context *context, int line, con
     return DW_OK;
 }
 
+static dw_status carried_bring_parts(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs) {
+    const carrier *c = comm->own;
+    const size_t bytes = (size_t)theirs[0].dims[0] * (size_t)dw_format_bits(mine->format) / 8;
+    for (int i = 0; i < comm_count(comm, line); i++) theirs[i].data = (uint8_t *)memory + (size_t)i * bytes;
+    if (bytes == 0) return DW_OK;
+    TRY(check_bytes(context, bytes));
+    return status_of(context, "all_to_all", c->engine.all_to_all(c->engine.user, axis_of(line), mine->data, memory, bytes));
+}
+
 /* They have copies. */
 static dw_status carried_leave(dw_comm *comm, dw_context *context, int line) {
     (void)comm;
@@ -74,7 +87,7 @@ static size_t carried_room(int count, const dw_tensor *mine) {
 
 static void carried_close(dw_comm *comm) { base_release(comm->context, comm->own, comm->own_bytes, _Alignof(max_align_t)); }
 
-static const comm_engine carried = {.meet = carried_meet, .bring = carried_bring, .leave = carried_leave, .room = carried_room, .close = carried_close};
+static const comm_engine carried = {.meet = carried_meet, .bring = carried_bring, .bring_parts = carried_bring_parts, .leave = carried_leave, .room = carried_room, .close = carried_close};
 
 dw_status comm_open_carried(dw_comm *comm, const dw_collectives *engine) {
     if (engine->all_gather == NULL || engine->all_to_all == NULL)

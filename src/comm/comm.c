@@ -118,7 +118,21 @@ static dw_status kernel_place(kernel_comm *kernels, const kernel_run *run, int *
     return DW_OK;
 }
 
-static dw_status kernel_meet(kernel_comm *kernels, const kernel_run *run, const dw_tensor *mine, dw_tensor *theirs) {
+/* One of as many equal parts of a tensor as ranks meet, as one axis. */
+static dw_tensor part_of(const dw_tensor *whole, int count) {
+    dw_tensor part;
+    const int64_t elements = op_tensor_count(whole) / count;
+    op_tensor_init(&part, whole->format, DW_SCALE_plain, 1, &elements, NULL);
+    return part;
+}
+
+static dw_status bring(dw_comm *comm, const kernel_run *run, int line, kernel_meeting how, const dw_tensor *mine, dw_tensor *theirs) {
+    if (how == KERNEL_MEET_WHOLE) return comm->engine->bring(comm, run->call.context, line, mine, run->workspace, theirs);
+    for (int i = 0; i < comm_count(comm, line); i++) theirs[i] = part_of(mine, comm_count(comm, line));
+    return comm->engine->bring_parts(comm, run->call.context, line, mine, run->workspace, theirs);
+}
+
+static dw_status kernel_meet(kernel_comm *kernels, const kernel_run *run, kernel_meeting how, const dw_tensor *mine, dw_tensor *theirs) {
     dw_comm *comm = comm_of(kernels);
     dw_context *context = run->call.context;
     const char *name = run->call.op->name;
@@ -132,7 +146,7 @@ static dw_status kernel_meet(kernel_comm *kernels, const kernel_run *run, const 
     if (status == DW_OK) status = find_difference(comm, context, line, name);
     if (status != DW_OK) return status;
     comm->told &= ~(1u << line);
-    status = comm->engine->bring(comm, context, line, mine, run->workspace, theirs);
+    status = bring(comm, run, line, how, mine, theirs);
     return status == DW_OK ? DW_OK : breaks(comm, context, base_fail_at(context, status, "%s over %s", name, comm_line_name(comm, line)));
 }
 

@@ -20,8 +20,10 @@ typedef struct comm_note {
 typedef struct comm_engine {
     /* Gives note to all, and mine with it (NULL: there is none); waits for all. notes[i] is borrowed until the next meeting on this line. */
     dw_status (*meet)(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const comm_note **notes);
-    /* What all gave at that meeting. memory: room bytes */
+    /* What all gave at that meeting, in full. memory: room bytes */
     dw_status (*bring)(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs);
+    /* The parts that are this rank's. theirs: their shapes, to be given data */
+    dw_status (*bring_parts)(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs);
     dw_status (*leave)(dw_comm *comm, dw_context *context, int line);
     size_t (*room)(int count, const dw_tensor *mine);
     void (*close)(dw_comm *comm);

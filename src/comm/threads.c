@@ -184,6 +184,18 @@ static dw_status threads_bring(dw_comm *comm, dw_context *context, int line, con
     return DW_OK;
 }
 
+static dw_status threads_bring_parts(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs) {
+    const member *m = comm->own;
+    (void)context;
+    (void)mine;
+    (void)memory;
+    for (int i = 0; i < comm_count(comm, line); i++) {
+        const size_t bytes = (size_t)theirs[i].dims[0] * (size_t)dw_format_bits(theirs[i].format) / 8;
+        theirs[i].data = (uint8_t *)m->room->places[comm_member(comm, line, i)].notes[line][m->meetings[line] % 2].operand.data + (size_t)comm_place(comm, line) * bytes;
+    }
+    return DW_OK;
+}
+
 static dw_status threads_leave(dw_comm *comm, dw_context *context, int line) {
     member *m = comm->own;
     const uint64_t meeting = m->meetings[line];
@@ -207,7 +219,7 @@ static void threads_close(dw_comm *comm) {
     base_release(comm->context, m, sizeof *m, _Alignof(member));
 }
 
-static const comm_engine threads = {.meet = threads_meet, .bring = threads_bring, .leave = threads_leave, .room = threads_room, .close = threads_close};
+static const comm_engine threads = {.meet = threads_meet, .bring = threads_bring, .bring_parts = threads_bring_parts, .leave = threads_leave, .room = threads_room, .close = threads_close};
 
 /* The first to come says how many there are. */
 static dw_status take_place(dw_comm *comm, member *m) {

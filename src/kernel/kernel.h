@@ -59,15 +59,19 @@ typedef struct kernel_norm {
 /* One rank among those that run the same plan. A kernel meets the others over an axis of their mesh, reads what theirs are, and leaves. */
 typedef struct kernel_comm kernel_comm;
 struct kernel_run;
+typedef enum kernel_meeting {
+    KERNEL_MEET_WHOLE,                /* each rank reads all of the others' tensors */
+    KERNEL_MEET_PARTS                 /* a tensor is as many equal parts as there are ranks, one behind another; each reads those that have its number */
+} kernel_meeting;
 typedef struct kernel_comm_calls {
     /* Who takes part in run's op: this rank's place among how many. INVALID or MISMATCH where the mesh has no such axis, or it has another size. */
     dw_status (*place)(kernel_comm *comm, const struct kernel_run *run, int *rank, int *count);
-    /* Waits till all of them are here, with tensors of one shape, mine contiguous. theirs[i]: that of rank i of the axis, in memory that is read till leave. The first room bytes of
-     * run->workspace are the communicator's. On failure nobody reads mine. */
-    dw_status (*meet)(kernel_comm *comm, const struct kernel_run *run, const dw_tensor *mine, dw_tensor *theirs);
-    /* Waits till none of them reads mine any more. Of several meetings of a run the last one's is enough. */
+    /* Waits till all of them are here, with tensors of one shape, mine contiguous. theirs[i]: that of rank i of the axis, or of parts (which are in no blocks) its part as one axis of elements, in
+     * memory that is read till leave. The first room bytes of run->workspace are the communicator's till then. On failure nobody reads mine. */
+    dw_status (*meet)(kernel_comm *comm, const struct kernel_run *run, kernel_meeting how, const dw_tensor *mine, dw_tensor *theirs);
+    /* Waits till none of them reads mine any more. Of several meetings of a run the last one's is enough; what was read in those before may then be written over. */
     dw_status (*leave)(kernel_comm *comm, const struct kernel_run *run);
-    /* Bytes that a meeting of so many ranks with such tensors needs; a multiple of 64. */
+    /* Bytes that a meeting of so many ranks with such tensors needs, whole or in parts; a multiple of 64. */
     size_t (*room)(const kernel_comm *comm, int count, const dw_tensor *mine);
 } kernel_comm_calls;
 struct kernel_comm {

@@ -18,6 +18,7 @@
 #include "support/lines.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/wire.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -820,10 +821,12 @@ typedef struct world {
     program *p;
     const kernel_case *c;
     const kernel_row *row;
+    const chip_caps *level;
     const char *mesh;
     int count, ranks;             /* of all; of those that take part together */
     uint64_t seed;
     int threads;
+    bool carried;                 /* by a caller's engine; else by memory */
     const dw_tensor *operands;    /* by rank */
     result *references, *results;
 } world;
@@ -837,7 +840,7 @@ static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     pool *pool;
     rank_ok(context, pool_create(context, w->threads, &pool));
     kernel_run run = {.call = {.context = context, .op = w->c->op, .attrs = &w->c->attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out}, .pool = pool, .comm = comm_kernels(comm), .step = 1,
-                      .chip = &w->p->levels[0]};
+                      .chip = w->level};
     for (int turn = 0; turn < 2; turn++) {   /* again, over what the first run left */
         block workspace = block_create(kernel_workspace(w->row, &run), 0xff);
         run.workspace = workspace.bytes;
@@ -851,10 +854,10 @@ static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
 static void check_rank(const world *w, int rank) {
     const result *got = &w->results[rank], *want = &w->references[rank];
     char text[256], what[300];
-    if (!block_is_whole(&got->memory)) report(w->p, w->c, w->row, "all levels", w->seed, w->threads, "wrote outside of its result");
+    if (!block_is_whole(&got->memory)) report(w->p, w->c, w->row, w->level->name, w->seed, w->threads, "wrote outside of its result");
     if (!differs(w->c, got, want, text, sizeof text) && (w->c->special != 0 || memcmp(got->memory.bytes, want->memory.bytes, want->memory.length) == 0)) return;
-    snprintf(what, sizeof what, "rank %d of %d: %s", rank, w->count, differs(w->c, got, want, text, sizeof text) ? text : "other bits than the reference's");
-    report(w->p, w->c, w->row, "all levels", w->seed, w->threads, what);
+    snprintf(what, sizeof what, "rank %d of %d%s: %s", rank, w->count, w->carried ? ", by an engine" : "", differs(w->c, got, want, text, sizeof text) ? text : "other bits than the reference's");
+    report(w->p, w->c, w->row, w->level->name, w->seed, w->threads, what);
 }
 
 static void reference_of_rank(const world *w, int rank) {
@@ -881,13 +884,24 @@ static void run_world(world *w) {
     }
     for (int i = 0; i < w->count; i++) reference_of_rank(w, i);
     w->p->runs++;
-    ranks_run(&(ranks){.world = w->count, .mesh = w->mesh, .user = w}, run_rank);
+    dw_collectives engines[RANKS_MOST];
+    wire *wire = wire_create(w->mesh, 0, 0, DW_OK, engines);
+    ranks_run(&(ranks){.world = w->count, .mesh = w->mesh, .engines = w->carried ? engines : NULL, .user = w}, run_rank);
+    wire_destroy(wire);
     for (int i = 0; i < w->count; i++) {
         check_rank(w, i);
         operand_destroy(&operands[i]);
         free(references[i].memory.bytes);
         free(results[i].memory.bytes);
     }
+}
+
+static void run_worlds(world *w) {
+    for (w->seed = 1; w->seed <= seeds; w->seed++)
+        for (w->threads = 1; w->threads <= runs_each; w->threads++) {
+            w->carried = (w->seed + (uint64_t)w->threads) % 2 != 0;
+            run_world(w);
+        }
 }
 
 static void run_collective(program *p, const kernel_case *c) {
@@ -897,14 +911,15 @@ static void run_collective(program *p, const kernel_case *c) {
     if (p->device != NULL) return;   /* of no device yet: plans refuse it by name */
     if (w.count > RANKS_MOST || w.count % w.ranks != 0) fail_msg("%s:%d: a world of %d ranks, of which %d take part", c->source, c->number, w.count, w.ranks);
     snprintf(mesh, sizeof mesh, "%s=%d,others=%d", op_attr_text(&c->attrs, OP_ATTR_over), w.ranks, apart_of(&w));
-    for (int i = 0; i < kernel_count(); i++) {
-        const kernel_problem problem = problem_of(p, c, 0);
-        const kernel_row *row = kernel_at(i);
-        if (row->op != c->op->id || row->reference || row->device != CHIP_CPU || !takes(p, i, NULL, &problem)) continue;
-        p->reached[i] = true;
-        w.row = row;
-        for (w.seed = 1; w.seed <= seeds; w.seed++)
-            for (w.threads = 1; w.threads <= runs_each; w.threads++) run_world(&w);
+    for (int l = 0; l < p->level_count; l++) {
+        const kernel_problem problem = problem_of(p, c, l);
+        w.level = &p->levels[l];
+        for (int i = 0; i < kernel_count(); i++) {
+            if (kernel_at(i)->op != c->op->id || kernel_at(i)->reference || kernel_at(i)->device != CHIP_CPU || !takes(p, i, NULL, &problem)) continue;
+            p->reached[i] = true;
+            w.row = kernel_at(i);
+            run_worlds(&w);
+        }
     }
 }
 
