@@ -21,6 +21,7 @@ typedef struct dw_collectives {
     int (*all_gather)(void *user, int axis, const void *part, void *parts, size_t bytes);     /* each rank's part, to all */
     int (*all_to_all)(void *user, int axis, const void *parts, void *received, size_t bytes); /* part j to rank j; received: what came, by rank */
     void *user;
+    const char *(*words)(void *user);   /* of the failure that it returned last, for the message; NULL: there are none */
 } dw_collectives;
 
 /* Zero-initialise, then set what matters. */

@@ -110,7 +110,7 @@ typedef struct core_model {
     dw_model *model;
     PyObject *source;          /* the Graph */
     PyObject *strings;         /* list of bytes: those of options */
-    PyObject *registry;        /* or NULL */
+    PyObject *registry, *comm; /* or NULL */
     long exports;              /* tensors over its sessions' memory that kernels have kept. With the GIL */
     PyObject *replaced;        /* dict: weights given by update, which the model borrows instead of the source's; NULL: none */
     int running, updating;     /* how many sessions are inside a run; whether update, */
@@ -134,6 +134,12 @@ int core_add_registry(PyObject *module);
 dw_registry *core_registry_of(PyObject *registry);
 /* While a model is made of it nothing is added. */
 void core_registry_use(PyObject *registry, int change);
+
+/* ---- comm.c ---- */
+
+extern PyTypeObject *core_comm_type;
+int core_add_comm(PyObject *module);
+dw_comm *core_comm_of(PyObject *comm);
 
 /* ---- op.c ---- */
 

@@ -34,6 +34,7 @@ static int model_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(((core_model *)object)->source);
     Py_VISIT(((core_model *)object)->registry);
+    Py_VISIT(((core_model *)object)->comm);
     Py_VISIT(((core_model *)object)->replaced);
     return 0;
 }
@@ -45,6 +46,7 @@ static void model_dealloc(PyObject *object) {
     dw_model_destroy(self->model);
     Py_XDECREF(self->source);
     Py_XDECREF(self->registry);
+    Py_XDECREF(self->comm);
     Py_XDECREF(self->strings);
     Py_XDECREF(self->replaced);
     core_context_close(&self->own);
@@ -60,18 +62,23 @@ static PyObject *source_of(PyObject *given) {
 }
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", "invariant", NULL};
-    PyObject *source, *registry = Py_None;
+    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", "invariant", "comm", NULL};
+    PyObject *source, *registry = Py_None, *comm = Py_None;
     int generate = 0, plan_only = 0, threads = 0, invariant = 0;
     dw_model_options given = {0}, *options = &given;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppip", names, &source, &options->precision, &options->policy, &options->chip,
-                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads, &invariant))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppipO", names, &source, &options->precision, &options->policy, &options->chip,
+                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads, &invariant, &comm))
         return NULL;
     options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u) | (invariant ? DW_MODEL_INVARIANT : 0u);
     if (registry != Py_None && !PyObject_TypeCheck(registry, core_registry_type)) {
         PyErr_SetString(PyExc_TypeError, "registry is a Registry or None");
         return NULL;
     }
+    if (comm != Py_None && !PyObject_TypeCheck(comm, core_comm_type)) {
+        PyErr_SetString(PyExc_TypeError, "comm is a Comm or None");
+        return NULL;
+    }
+    if (comm != Py_None) options->comm = core_comm_of(comm);
     if (registry != Py_None) options->registry = core_registry_of(registry);
     source = source_of(source);
     core_model *self = source ? PyObject_GC_New(core_model, type) : NULL;
@@ -84,6 +91,10 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     if (registry != Py_None) {
         Py_INCREF(registry);
         self->registry = registry;
+    }
+    if (comm != Py_None) {
+        Py_INCREF(comm);
+        self->comm = comm;
     }
     self->threads = threads;
     PyObject_GC_Track((PyObject *)self);

@@ -134,7 +134,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && core_add_errors(module) && core_add_graph(module) && core_add_registry(module) && core_add_model(module) && core_add_session(module) && core_add_service(module)) return module;
+    if (module != NULL && core_add_errors(module) && core_add_graph(module) && core_add_registry(module) && core_add_comm(module) && core_add_model(module) && core_add_session(module) && core_add_service(module)) return module;
     Py_XDECREF(module);
     return NULL;
 }

@@ -1,7 +1,7 @@
 """The C core as Python sees it. Tensors are anything with data_ptr(), shape, stride(), dtype and is_cpu (torch's), or with __dlpack__."""
 
 import os
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Protocol, Sequence
 
 class Error(Exception):
     """What Deepwell refused or could not do: what, where, the values, and what to do."""
@@ -103,6 +103,23 @@ class Registry:
         ("" unless can_post), attributes a dict ({"bt": True}; absent ones have their defaults), threads how many it may use. It returns None, or its result, of several a tuple; what it raises
         is what the run raises. It is called in the thread that runs, with the GIL."""
 
+class Carrier(Protocol):
+    """What moves bytes between ranks. axis: those along this axis of the mesh take part, -1: all, in order of ranks. The memory is there until the call returns, and ``part`` and ``parts`` are only read."""
+
+    def all_gather(self, axis: int, part: memoryview, parts: memoryview) -> None: ...
+    def all_to_all(self, axis: int, parts: memoryview, received: memoryview) -> None: ...
+
+class Comm:
+    """This process's membership among ranks. Made by all of them at once; used by one thread at a time, with models that all make and run alike."""
+
+    def __init__(self, rank: int, world: int, engine: Carrier, *, mesh: str | None = None) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def mesh(self) -> str: ...
+
 class Graph:
     """What a model is made of. Made by its class methods, which raise what is wrong with it; may be compiled any number of times."""
 
@@ -148,6 +165,7 @@ class Model:
         plan_only: bool = False,
         threads: int = 0,
         invariant: bool = False,
+        comm: Comm | None = None,
     ) -> None:
         """source: a Graph, or the path of a .pt2, a graph's text or a compiled .dw. policy is the text of one (docs/precision.md). dims are typical
         sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". tuning is a text that tune gave, tuning_name what messages call it. plan_only: for explaining, chip may be another than this machine's.

@@ -11,10 +11,11 @@ typedef struct carrier { dw_collectives engine; comm_note notes[]; } carrier;
 static int axis_of(int line) { return line == COMM_ALL ? -1 : line; }
 
 /* What a function of the caller's returned. */
-static dw_status status_of(dw_context *context, const char *function, int returned) {
+static dw_status status_of(const carrier *c, dw_context *context, const char *function, int returned) {
     if (returned == 0) return DW_OK;
     const bool known = returned > 0 && returned < DW_STATUS_COUNT;
-    return base_fail(context, known ? (dw_status)returned : DW_LOST, "%s of the caller's engine failed (%d)", function, returned);
+    const char *words = c->engine.words != NULL ? c->engine.words(c->engine.user) : NULL;
+    return base_fail(context, known ? (dw_status)returned : DW_LOST, "%s of the caller's engine failed (%d)%s%s", function, returned, words != NULL ? ": " : "", words != NULL ? words : "");
 }
 
 static dw_status check_bytes(dw_context *context, size_t bytes) {
@@ -25,7 +26,7 @@ static dw_status gather(dw_comm *comm, dw_context *context, int line, const void
     const carrier *c = comm->own;
     if (bytes == 0) return DW_OK;
     TRY(check_bytes(context, bytes));
-    return status_of(context, "all_gather", c->engine.all_gather(c->engine.user, axis_of(line), part, parts, bytes));
+    return status_of(c, context, "all_gather", c->engine.all_gather(c->engine.user, axis_of(line), part, parts, bytes));
 }
 
 static dw_status carried_meet(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const comm_note **notes) {
@@ -68,7 +69,7 @@ static dw_status carried_bring_parts(dw_comm *comm, dw_context *context, int lin
     for (int i = 0; i < comm_count(comm, line); i++) theirs[i].data = (uint8_t *)memory + (size_t)i * bytes;
     if (bytes == 0) return DW_OK;
     TRY(check_bytes(context, bytes));
-    return status_of(context, "all_to_all", c->engine.all_to_all(c->engine.user, axis_of(line), mine->data, memory, bytes));
+    return status_of(c, context, "all_to_all", c->engine.all_to_all(c->engine.user, axis_of(line), mine->data, memory, bytes));
 }
 
 /* They have copies. */

@@ -257,13 +257,13 @@ static void meet_a_failing_engine(int rank, dw_context *context, dw_comm *comm, 
     (void)rank;
     (void)user;
     if (make_model(context, comm, TWO, 0, &model) != DW_OK) {
-        rank_assert(context, strstr(dw_context_error(context), "IO: all_gather of the caller's engine failed (7) (model over all ranks)") != NULL);
+        rank_assert(context, strstr(dw_context_error(context), "IO: all_gather of the caller's engine failed (7): the wire is cut (model over all ranks)") != NULL);
         return;
     }
     rank_ok(context, dw_session_create(context, model, NULL, &session));
     dw_status status = DW_OK;
     for (int run = 0; run < 3 && status == DW_OK; run++) status = run_two(session);
-    rank_assert(context, status == DW_IO && strstr(dw_context_error(context), "all_gather of the caller's engine failed (7) (all_reduce over tp) (step 1, %1 all_reduce_ranks, mlp.down)") != NULL);
+    rank_assert(context, status == DW_IO && strstr(dw_context_error(context), "all_gather of the caller's engine failed (7): the wire is cut (all_reduce over tp) (step 1, %1 all_reduce_ranks, mlp.down)") != NULL);
     dw_session_destroy(session);
     dw_model_destroy(model);
 }

@@ -20,7 +20,7 @@ void rank_check(bool holds, dw_context *context, const char *what, const char *f
 
 static void *run_one(void *argument) {
     const one *o = argument;
-    dw_context *context;
+    dw_context *context = NULL;
     dw_comm *comm;
     const dw_comm_options options = {.rank = o->rank, .world = o->all->world, .mesh = o->all->mesh, .id = o->all->engines != NULL ? NULL : o->id, .id_bytes = sizeof o->id,
                                      .engine = o->all->engines != NULL ? &o->all->engines[o->rank] : NULL, .timeout_s = o->all->timeout_s > 0 ? o->all->timeout_s : 20};
@@ -35,7 +35,7 @@ static void *run_one(void *argument) {
 void ranks_run(const ranks *all, ranks_body body) {
     pthread_t handles[RANKS_MOST];
     one each[RANKS_MOST];
-    dw_context *context;
+    dw_context *context = NULL;
     uint8_t id[DW_COMM_ID_BYTES];
     size_t bytes = sizeof id;
     rank_assert(NULL, all->world <= RANKS_MOST && dw_context_create(&(dw_context_options){.threads = 1}, &context) == DW_OK);

@@ -56,6 +56,8 @@ static int exchange(void *user, int axis, const void *mine, void *received, size
 static int gather(void *user, int axis, const void *part, void *parts, size_t bytes) { return exchange(user, axis, part, parts, bytes, false); }
 static int to_all(void *user, int axis, const void *parts, void *received, size_t bytes) { return exchange(user, axis, parts, received, bytes, true); }
 
+static const char *words_of(void *user) { return ((end *)user)->wire->broken ? "the wire is cut" : "nothing"; }
+
 wire *wire_create(const char *mesh, int fail_rank, int fail_at, dw_status status, dw_collectives *engines) {
     wire *w = calloc(1, sizeof *w);
     rank_assert(NULL, w != NULL && op_mesh_parse(NULL, mesh, &w->mesh) == DW_OK);
@@ -67,7 +69,7 @@ wire *wire_create(const char *mesh, int fail_rank, int fail_at, dw_status status
     pthread_cond_init(&w->changed, NULL);
     for (int i = 0; i < w->world; i++) {
         w->ends[i] = (end){.wire = w, .rank = i};
-        engines[i] = (dw_collectives){gather, to_all, &w->ends[i]};
+        engines[i] = (dw_collectives){gather, to_all, &w->ends[i], words_of};
     }
     return w;
 }
