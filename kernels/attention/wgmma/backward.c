@@ -67,8 +67,16 @@ const char *attention_backward_wgmma_takes(const kernel_run *run, text *why) {
     return kernel_because(why, "%lld rows of %lld heads are more than it counts to", (long long)rows, (long long)heads);
 }
 
-/* Seven products where the op counts five, at half of the rate of the tensor cores; a wave of thread blocks goes through all blocks. Not measured. */
-double attention_backward_wgmma_seconds(const kernel_run *run) { return 3 * run->chip->launch_s + 1.4 * kernel_run_roofline(run, DW_FORMAT_bf16, 0.5, 0.5); }
+/* Three launches, what each thread block waits for at its ends, and seven products where the op counts five at a share of the chip's rate: fitted to an H100 (bench/results/h200/attention.md), to 15 % but for
+ * calls of few tiles. */
+double attention_backward_wgmma_seconds(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_BACKWARD_Q], *k = run->call.in[ATTENTION_BACKWARD_K];
+    const bool is_wide = q->dims[3] > 64 || run->call.in[ATTENTION_BACKWARD_V]->dims[3] > 64;
+    const int64_t tiles = q->dims[0] * (q->dims[1] * tiles_of(q->dims[2]) + k->dims[1] * tiles_of(k->dims[2]));
+    op_work work;
+    run->call.op->work(&run->call, &work);
+    return 14e-6 + (double)base_ceil_div(tiles, run->chip->units) * (is_wide ? 6e-6 : 4.5e-6) + 1.4 * work.flops / (chip_flops(run->chip, DW_FORMAT_bf16) * (is_wide ? 0.75 : 0.55));
+}
 
 static int64_t padded_rows(const op_call *call) { return call->in[0]->dims[0] * call->in[0]->dims[1] * tiles_of(call->in[0]->dims[2]) * BACKWARD_OWN; }
 
