@@ -36,7 +36,6 @@ PTX void tmem_store_x32(uint32_t address, const uint32_t *r) {
                    "r"(r[24]), "r"(r[25]), "r"(r[26]), "r"(r[27]), "r"(r[28]), "r"(r[29]), "r"(r[30]), "r"(r[31])
                  : "memory");
 }
-PTX void tmem_wait_store(void) { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
 /* Tiles whose rows are k, of 64 columns of 16 bits each, swizzled by 128 bytes: leading bytes from 64 columns to the next 64 ("Shared memory descriptor", MN-major). One step of 16 rows adds 128. */
 PTX uint64_t tcgen05_descriptor_columns(uint32_t address, uint32_t leading) { return tcgen05_descriptor(address) | (uint64_t)(leading >> 4) << 16; }
