@@ -1,4 +1,4 @@
-/* A text's bits do not depend on what its session did before, and those of an invariant model on nothing but the text (held on the CPU alone): calls in random order, and among them sessions of other room, give each prompt the logits and ids that it got the first time. On the
+/* A text's bits do not depend on what its session did before, and those of an invariant model on nothing but the text (here on the CPU; on a simulated GPU by test_invariant.c): calls in random order, and among them sessions of other room, give each prompt the logits and ids that it got the first time. On the
  * CPU, on the stand-in for the driver, and a few on a simulated H200, whose kernels divide keys by what a row of the cache holds. */
 #include "deepwell/serve.h"
 #include "engine/engine.h"
