@@ -7,9 +7,9 @@ PyTypeObject *core_model_type;
 
 /* Strings of the options, which the caller's arguments hold for the call alone, in memory of the model's. */
 static int keep_options(core_model *self, const dw_model_options *given) {
-    const char *const from[] = {given->precision, given->policy, given->device, given->chip, given->dims, given->kernels, given->tuning, given->tuning_name};
+    const char *const from[] = {given->precision, given->policy, given->device, given->chip, given->dims, given->kernels, given->tuning, given->tuning_name, given->mesh, given->shard};
     const char **const to[] = {&self->options.precision, &self->options.policy, &self->options.device, &self->options.chip, &self->options.dims, &self->options.kernels,
-                               &self->options.tuning, &self->options.tuning_name};
+                               &self->options.tuning, &self->options.tuning_name, &self->options.mesh, &self->options.shard};
     self->options = *given;
     self->strings = PyList_New(0);
     for (size_t i = 0; self->strings != NULL && i < sizeof from / sizeof from[0]; i++) {
@@ -62,12 +62,12 @@ static PyObject *source_of(PyObject *given) {
 }
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", "invariant", "comm", NULL};
+    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", "invariant", "comm", "mesh", "shard", NULL};
     PyObject *source, *registry = Py_None, *comm = Py_None;
     int generate = 0, plan_only = 0, threads = 0, invariant = 0;
     dw_model_options given = {0}, *options = &given;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppipO", names, &source, &options->precision, &options->policy, &options->chip,
-                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads, &invariant, &comm))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppipOzz", names, &source, &options->precision, &options->policy, &options->chip,
+                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads, &invariant, &comm, &options->mesh, &options->shard))
         return NULL;
     options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u) | (invariant ? DW_MODEL_INVARIANT : 0u);
     if (registry != Py_None && !PyObject_TypeCheck(registry, core_registry_type)) {

@@ -98,20 +98,35 @@ fail:
 static PyObject *run_main(PyObject *module, PyObject *arguments) {
     static const int signals[] = {SIGINT, SIGTERM};
     struct sigaction before[2];
-    PyObject *list, *kept;
+    PyObject *list, *kept, *comm = Py_None;
+    core_context own = {0};
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "O!", &PyList_Type, &list)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "O!|O", &PyList_Type, &list, &comm)) return NULL;
+    if (comm != Py_None && !PyObject_TypeCheck(comm, core_comm_type)) {
+        PyErr_SetString(PyExc_TypeError, "comm is a Comm or None");
+        return NULL;
+    }
+    if (comm != Py_None && !core_context_open(&own, 1)) return NULL;   /* what its callbacks come back through */
     Py_ssize_t count = PyList_Size(list);
     char **words = read_words(list, count, &kept);
     if (words == NULL) return NULL;
     for (int i = 0; i < 2; i++) sigaction(signals[i], NULL, &before[i]);
-    PyThreadState *thread = PyEval_SaveThread();
-    int code = cli_main((int)count + 1, words);
-    PyEval_RestoreThread(thread);
+    int code = -1, ended = 1;
+    if (comm != Py_None) {
+        if (core_begin(&own)) {
+            code = cli_main_of_rank((int)count + 1, words, core_comm_of(comm));
+            ended = core_end(&own, DW_OK);
+        }
+        core_context_close(&own);
+    } else {
+        PyThreadState *thread = PyEval_SaveThread();
+        code = cli_main((int)count + 1, words);
+        PyEval_RestoreThread(thread);
+    }
     for (int i = 0; i < 2; i++) sigaction(signals[i], &before[i], NULL);
     free(words);
     Py_DECREF(kept);
-    return PyLong_FromLong(code);
+    return code >= 0 && ended ? PyLong_FromLong(code) : NULL;
 }
 
 static PyMethodDef functions[] = {
@@ -123,7 +138,7 @@ static PyMethodDef functions[] = {
     {"formats", formats, METH_NOARGS, "formats(): {name: (bits of an element, element, scale, rows, cols, second)}, as in docs/formats.md."},
     {"op", (PyCFunction)(void (*)(void))core_op, METH_VARARGS | METH_KEYWORDS,
      "op(name, attributes, inputs, results=1, make=None, threads=0): one op at once, as in docs/ops.md."},
-    {"main", run_main, METH_VARARGS, "main(arguments): the command line; gives its exit code. Not from two threads at a time."},
+    {"main", run_main, METH_VARARGS, "main(arguments, comm=None): the command line; gives its exit code. comm: this process is one of its ranks. Not from two threads at a time."},
     {NULL, NULL, 0, NULL},
 };
 

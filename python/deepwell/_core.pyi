@@ -54,8 +54,8 @@ def op(
     [.., blocks of rows, blocks of columns]; second of NVFP4, else None. Results come in the same forms, from make or torch.empty. The kernel is
     chosen at each call, as for a model; work that is done often belongs into a Graph."""
 
-def main(arguments: list[str]) -> int:
-    """The command line without the program's name; gives its exit code."""
+def main(arguments: list[str], comm: Comm | None = None) -> int:
+    """The command line without the program's name; gives its exit code. comm: this process is a rank of a command that all ranks run, and the first writes its results."""
 
 class Operand:
     """An operand or a result of a kernel, where it lies, while the kernel's call lasts: torch.from_dlpack(operand) is a tensor over it, results writable. What must
@@ -166,10 +166,13 @@ class Model:
         threads: int = 0,
         invariant: bool = False,
         comm: Comm | None = None,
+        mesh: str | None = None,
+        shard: str | None = None,
     ) -> None:
         """source: a Graph, or the path of a .pt2, a graph's text or a compiled .dw. policy is the text of one (docs/precision.md). dims are typical
         sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". tuning is a text that tune gave, tuning_name what messages call it. plan_only: for explaining, chip may be another than this machine's.
-        invariant: on a GPU a row's bits depend on that row alone, as on a CPU."""
+        invariant: on a GPU a row's bits depend on that row alone, as on a CPU. comm: the model is cut over its ranks, which all make it alike; mesh: of a plan alone the ranks that it is for, "tp=4"; shard: the text
+        of a policy of splits (docs/ranks.md)."""
 
     @property
     def source(self) -> Graph: ...

@@ -11,11 +11,13 @@ import inspect
 import os
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any, Callable, TypeVar, cast
 
 import torch
 from torch import nn
 
+from . import _core
 from .engine import _options, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
 from .flops import can_count_compiled, counted
@@ -346,10 +348,17 @@ def make_forward(handle: Optimized, original: Callable[..., Any]) -> Callable[..
 M = TypeVar("M", bound=nn.Module)
 
 
+def _comm(mesh: Any) -> Any:
+    if mesh is None or isinstance(mesh, _core.Comm):
+        return mesh
+    from . import ranks
+    return ranks.communicator(mesh)
+
+
 def optimize(model: M, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
              kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
              example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None,
-             tuning: str | os.PathLike[str] | None = None) -> M:
+             tuning: str | os.PathLike[str] | None = None, mesh: Any = None, shard: str | None = None) -> M:
     """A module that computes what model computes, in eval mode, on Deepwell where it can.
 
     It is of model's class, on the same parameters and buffers (not copies), with the same state_dict keys; arguments and results are those of model.
@@ -363,13 +372,15 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
     It runs where its weights are: a model on a GPU takes and gives tensors of that GPU, in PyTorch's current stream, inside torch.cuda.graph too.
     tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates.
     batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
+    mesh: a DeviceMesh over all ranks of the default process group, each of which calls this with the same module, and the result with the same arguments: each computes its part, and has all of the outputs
+    (docs/ranks.md); a Comm that ``deepwell.ranks.communicator`` gave serves several models. shard: the text of a policy of splits.
     """
     if not isinstance(model, nn.Module):
         raise Invalid(f"optimize: an nn.Module is wanted, not a {type(model).__name__}")
     if isinstance(getattr(model, "deepwell", None), Optimized):
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
-    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning)
+    options = replace(_options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning), comm=_comm(mesh), shard=shard)
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)

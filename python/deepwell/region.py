@@ -41,13 +41,15 @@ class Options:
     device: str | None = None
     threads: int = 0
     invariant: bool = False
+    comm: Any = None                                        # a _core.Comm: models are cut over its ranks
+    shard: str | None = None                                # the text of a policy of splits
     sizes: dict[str, int] = field(default_factory=dict)     # typical sizes by name, "b" and "s"
 
     def model(self, graph: Any, dims: str | None, text: str = "", **more: Any) -> Any:
         """text: the graph's, whose module paths complete the names in a policy."""
         policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
         known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "tuning": self.tuning, "tuning_name": self.tuning_name, "registry": self.registry, "device": self.device,
-                 "threads": self.threads, "invariant": self.invariant, "dims": dims}
+                 "threads": self.threads, "invariant": self.invariant, "dims": dims, "comm": self.comm, "shard": self.shard}
         return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 
 
@@ -58,7 +60,7 @@ def check_options(options: Options, device: torch.device | None = None) -> None:
     """Raises what the core says of them before any model is captured: an unknown precision, a broken policy, a kernel or device that is not there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeepwellWarning)        # the probe has none of the layers that a policy names
-        options.model(_core.Graph.text("options", _PROBE), None, plan_only=True, device=options.device or core_device(device))
+        options.model(_core.Graph.text("options", _PROBE), None, plan_only=True, device=options.device or core_device(device), comm=None, shard=None)
 
 
 def split_type(text: str) -> tuple[str, list[str]]:

@@ -33,9 +33,23 @@ static int finish(int code) {
     return CLI_FAILED;
 }
 
-int cli_main(int argc, char **argv) {
+/* What a rank of several processes could not do. Those that lost another one leave it to that one and to the first. */
+static void print_failure(const cli *cli) {
+    const char *error = dw_context_error(cli->context);
+    if (cli->rank == 0 || strncmp(error, "LOST", 4) != 0) fprintf(stderr, "deepwell: rank %d: %s\n", cli->rank, error);
+}
+
+int cli_main(int argc, char **argv) { return cli_main_of_rank(argc, argv, NULL); }
+
+int cli_main_of_rank(int argc, char **argv, dw_comm *comm) {
     cli cli = {0};
+    if (comm != NULL && dw_comm_rank(comm) > 0) cli_be_quiet();
     int code = cli_parse(argc, argv, &cli);
+    if (comm != NULL) {
+        cli.comm = comm;
+        cli.rank = dw_comm_rank(comm);
+        cli.ranks = dw_comm_world(comm);
+    }
     if (code >= 0) return finish(code);
     long long threads = 0;
     if (cli.threads != NULL && !cli_integer("threads", cli.threads, 1, 1024, &threads)) return CLI_USAGE;
@@ -47,6 +61,7 @@ int cli_main(int argc, char **argv) {
         return CLI_FAILED;
     }
     code = run_command(&cli);
+    if (comm != NULL && code == CLI_FAILED) print_failure(&cli);
     free(cli.tuning_text);
     free(cli.split_text);
     dw_context_destroy(cli.context);

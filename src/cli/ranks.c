@@ -60,6 +60,14 @@ static void print_failure(const rank *ranks, int count) {
 /* How many ranks are asked for: --world, or the product of --mesh. 1: none are; 0: an error, which is printed. */
 int cli_count_ranks(const cli *cli) {
     long long world = 1, product = 1, size;
+    if (cli->comm != NULL) {   /* ranks are there already, processes */
+        const int fits = (cli->world == NULL || strtol(cli->world, NULL, 10) == cli->ranks) && (cli->mesh == NULL || strcmp(cli->mesh, dw_comm_mesh(cli->comm)) == 0);
+        static const char *const commands[] = {"run", "generate", "check", "compile"};
+        for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+            if (strcmp(cli->command, commands[i]) == 0) return fits ? 1 : (cli_refuse("there are %d ranks, %s: leave out --world and --mesh, or give these", cli->ranks, dw_comm_mesh(cli->comm)), 0);
+        cli_refuse("%s is no command for several ranks; run, generate, check and compile are", cli->command);
+        return 0;
+    }
     if (strcmp(cli->command, "explain") == 0 || strcmp(cli->command, "inspect") == 0) return 1;
     for (const char *at = cli->mesh; at != NULL && (at = strchr(at, '=')) != NULL;) {
         char *end;

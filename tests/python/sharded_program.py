@@ -1,0 +1,78 @@
+"""What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT; prints one line of JSON."""
+import json
+import os
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+import deepwell as dw
+from deepwell import ranks
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, keys):
+        super().__init__()
+        self.heads, self.keys, self.head = heads, keys, width // heads
+        self.norm, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v = nn.Linear(width, width), nn.Linear(width, keys * self.head), nn.Linear(width, keys * self.head)
+        self.o = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+
+    def forward(self, x):
+        b, s, width = x.shape
+        y = self.norm(x)
+        q, k, v = (f(y).view(b, s, -1, self.head).transpose(1, 2) for f in (self.q, self.k, self.v))
+        k, v = (t.repeat_interleave(self.heads // self.keys, dim=1) for t in (k, v))
+        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, s, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(203, 72)
+        self.blocks = nn.ModuleList(Block(72, 6, 2) for _ in range(2))
+        self.head = nn.Linear(72, 203, bias=False)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def refusal(model, comm):
+    try:
+        dw.optimize(model, mesh=comm, shard="nothing.at.all = row", strict=True)(torch.zeros(1, 3, dtype=torch.int64))
+    except dw.Error as error:
+        return str(error)
+    return ""
+
+
+def main(rank, world, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(world))
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    model = Model().eval()
+    ids = torch.randint(0, 203, (2, 9), generator=torch.Generator().manual_seed(2))
+    comm = ranks.communicator(init_device_mesh("cpu", (world,), mesh_dim_names=("tp",)), timeout_s=60)
+    sharded = dw.optimize(model, mesh=comm, strict=True, threads=1)
+    with torch.no_grad():
+        expected, made = model(ids), sharded(ids)
+        again = sharded(ids[:1, :5])
+    error = float((made - expected).norm() / expected.norm())
+    part = float((again - model(ids[:1, :5])).norm() / expected.norm())
+    text = sharded.deepwell.explain()
+    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm)}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
