@@ -471,6 +471,8 @@ static int64_t usual_context(const dw_model *model) {
 }
 
 static dw_status check_options(dw_context *context, const dw_model *model, const dw_service_options *options) {
+    if (engine_cut_ranks(model) > 1)
+        return base_fail(context, DW_UNSUPPORTED, "a service of a model on %d ranks: which requests have come differs from rank to rank, and their runs would; generate by dw_session_generate_batch, which all ranks call alike", engine_cut_ranks(model));
     if (options->rows < 0 || options->run_tokens < 0 || options->context < 0 || options->queue < 0)
         return base_fail(context, DW_INVALID, "a service has no %" PRId64 " rows, runs of %" PRId64 " tokens, texts of %" PRId64 " and queue of %d", options->rows, options->run_tokens,
                          options->context, options->queue);

@@ -1,4 +1,5 @@
 /* Models cut over ranks, threads of this process, beside the same whole: outputs, texts, weights, the one text of all plans, policies of splits, and what is refused. */
+#include "deepwell/serve.h"
 #include "engine/engine.h"
 #include "support/ranks.h"
 #include "support/session.h"
@@ -298,6 +299,8 @@ static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *us
     dw_model *model;
     rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
     generate(context, model, run->temperature, run->made[rank]);
+    dw_service *service;
+    rank_assert(context, dw_service_create(context, model, NULL, &service) == DW_UNSUPPORTED && strstr(dw_context_error(context), "a service of a model on") != NULL);
     dw_model_destroy(model);
 }
 
