@@ -1,7 +1,24 @@
 /* What a model would take in other precisions, by the same estimates at the same sizes. A precision that was asked for is taken, whatever it costs; who asked for it can see here when it costs more. */
 #include "lab/explain.h"
 
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
+
+char *explain_pattern(const char *module) {
+    char *pattern = malloc(strlen(module) + 1), *to = pattern;
+    if (pattern == NULL) return NULL;
+    for (const char *at = module; *at != '\0';) {
+        if (!isdigit((unsigned char)*at) || (at > module && at[-1] != '.')) {
+            *to++ = *at++;
+            continue;
+        }
+        *to++ = '*';
+        while (isdigit((unsigned char)*at)) at++;
+    }
+    *to = '\0';
+    return pattern;
+}
 
 double explain_seconds(const plan_binding *binding, int step) {
     const plan_step *s = &binding->plan->steps[step];
@@ -13,8 +30,33 @@ double explain_seconds(const plan_binding *binding, int step) {
     return kernel_run_seconds(s->row, &problem, run);
 }
 
-/* A run of the plan at its typical sizes; quantisers: what its steps that only quantise take of it. */
-static dw_status estimate(const plan *plan, double *us, double *quantisers) {
+static void add_to(json_t *object, const char *key, double more) { json_object_set_new(object, key, json_real(json_number_value(json_object_get(object, key)) + more)); }
+
+/* The launch that quantises operand 0 of the product, and is counted with the first that reads it; -1: none. */
+static int quantiser_of(const plan *plan, const ir_node *product) {
+    const ir_value *x = ir_in(product, 0);
+    const plan_step *made = x->kind == IR_RESULT && x->node->op == OP_quantize ? x->node->mark : NULL;
+    for (const ir_use *use = x->uses; made != NULL && use != NULL; use = use->next)
+        if (use->node->order < product->order) return -1;
+    return made != NULL && !made->at_load ? (int)(made - plan->steps) : -1;
+}
+
+/* What the step takes, if it is a product with a weight, goes to its layers: {"encoder.*.fc1": {"us": .., "count": ..}}. */
+static void add_layer(json_t *layers, const plan_binding *binding, int step) {
+    const ir_node *node = binding->plan->steps[step].node;
+    const char *module = node->origin.module;
+    if ((node->op != OP_matmul && node->op != OP_grouped_matmul) || module == NULL || *module == '\0' || !ir_is_weight(ir_in(node, 1))) return;
+    const int quantiser = quantiser_of(binding->plan, node);
+    char *pattern = explain_pattern(module);
+    if (pattern == NULL) return;
+    if (json_object_get(layers, pattern) == NULL) json_object_set_new(layers, pattern, json_object());
+    add_to(json_object_get(layers, pattern), "us", (explain_seconds(binding, step) + (quantiser >= 0 ? explain_seconds(binding, quantiser) : 0)) * 1e6);
+    add_to(json_object_get(layers, pattern), "count", 1);
+    free(pattern);
+}
+
+/* A run of the plan at its typical sizes; quantisers: what its steps that only quantise take of it; layers: what its products with weights do, with what quantises for them. */
+static dw_status estimate(const plan *plan, double *us, double *quantisers, json_t *layers) {
     plan_binding binding;
     TRY(plan_binding_create(plan->context, plan, &binding));
     const dw_status status = plan_bind(&binding, plan->typical);
@@ -23,6 +65,7 @@ static dw_status estimate(const plan *plan, double *us, double *quantisers) {
         const double seconds = explain_seconds(&binding, i);
         *us += seconds * 1e6;
         if (plan->steps[i].node->op == OP_quantize) *quantisers += seconds * 1e6;
+        add_layer(layers, &binding, i);
     }
     plan_binding_destroy(&binding);
     return status;
@@ -31,9 +74,38 @@ static dw_status estimate(const plan *plan, double *us, double *quantisers) {
 static dw_status add_plan(json_t *row, const char *name, const plan *plan) {
     double us, quantisers;
     if (plan == NULL) return DW_OK;
-    TRY(estimate(plan, &us, &quantisers));
-    json_object_set_new(row, name, json_pack("{s:f, s:f}", "us", us, "quantize_us", quantisers));
+    json_t *layers = json_object();
+    const dw_status status = estimate(plan, &us, &quantisers, layers);
+    if (status != DW_OK) {
+        json_decref(layers);
+        return status;
+    }
+    json_object_set_new(row, name, json_pack("{s:f, s:f, s:o}", "us", us, "quantize_us", quantisers, "layers", layers));
     return DW_OK;
+}
+
+/* Layers that take longer than in bf16, those of a pattern together. Nothing is changed for it: a precision that was asked for is taken. */
+static void add_slower(json_t *own, const json_t *plain) {
+    json_t *layers = json_object_get(own, "layers"), *others = json_object_get(plain, "layers"), *slower = json_array(), *layer;
+    const char *pattern;
+    json_object_foreach(layers, pattern, layer) {
+        const json_t *other = json_object_get(others, pattern);
+        const double us = json_number_value(json_object_get(layer, "us")), least = json_number_value(json_object_get(other, "us")), count = json_number_value(json_object_get(layer, "count"));
+        if (other == NULL || count != json_number_value(json_object_get(other, "count")) || us <= least) continue;
+        json_array_append_new(slower, json_pack("{s:s, s:i, s:f, s:f}", "layers", pattern, "count", (int)count, "us", us, "bf16_us", least));
+    }
+    if (own != NULL) json_object_set_new(own, "slower", slower);
+    else json_decref(slower);
+}
+
+static void compare_layers(json_t *rows) {
+    static const char *const plans[] = {"plan", "step_plan"};
+    size_t i;
+    json_t *row;
+    for (size_t k = 0; k < COUNT_OF(plans); k++) {
+        add_slower(json_object_get(json_array_get(rows, 0), plans[k]), json_object_get(json_array_get(rows, 1), plans[k]));
+        json_array_foreach(rows, i, row) json_object_del(json_object_get(row, plans[k]), "layers");
+    }
 }
 
 static dw_status add_plans(json_t *row, const dw_model *model) {
@@ -69,5 +141,6 @@ json_t *explain_beside(const dw_model *model) {
     char weights[64];
     const int length = snprintf(weights, sizeof weights, "%s-weights", asked != NULL ? asked : "");
     if (length < (int)sizeof weights && pass_precision_find(weights) != NULL) json_array_append_new(rows, beside_row(model, weights));
+    compare_layers(rows);
     return rows;
 }

@@ -2,7 +2,6 @@
  * differ in numbers of their names alone are told together. */
 #include "lab/explain.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,22 +38,6 @@ static void add_plan(json_t *plans, const char *of, const plan *cut, const plan 
 
 /* ---- layers ---- */
 
-/* "blocks.12.mlp.up" -> "blocks.*.mlp.up" (malloc). */
-static char *pattern_of(const char *module) {
-    char *pattern = malloc(strlen(module) + 1), *to = pattern;
-    if (pattern == NULL) return NULL;
-    for (const char *at = module; *at != '\0';) {
-        if (!isdigit((unsigned char)*at) || (at > module && at[-1] != '.')) {
-            *to++ = *at++;
-            continue;
-        }
-        *to++ = '*';
-        while (isdigit((unsigned char)*at)) at++;
-    }
-    *to = '\0';
-    return pattern;
-}
-
 static void add_to(json_t *object, const char *key, double more) { json_object_set_new(object, key, json_real(json_number_value(json_object_get(object, key)) + more)); }
 
 /* Seconds of each pattern's steps, and of its collectives, under "us" and "collectives_us", or under one key. */
@@ -63,7 +46,7 @@ static void add_steps(json_t *times, const plan *plan, const char *key, bool cut
         const plan_step *step = &plan->steps[i];
         const char *module = step->node->origin.module;
         if (module == NULL || module[0] == '\0') continue;
-        char *pattern = pattern_of(module);
+        char *pattern = explain_pattern(module);
         if (pattern == NULL) return;
         if (json_object_get(times, pattern) == NULL) json_object_set_new(times, pattern, json_object());
         json_t *row = json_object_get(times, pattern);
@@ -83,7 +66,7 @@ static json_t *splits_json(const char *report) {
         json_t *row;
         bool found = false;
         if (strchr(at, '\n') == NULL || sscanf(at, " %255s %31s %255[^\n]", name, split, reason) < 2) break;
-        char *pattern = pattern_of(name);
+        char *pattern = explain_pattern(name);
         if (pattern == NULL) break;
         json_array_foreach(rows, index, row) {
             if (strcmp(json_string_value(json_object_get(row, "layers")), pattern) != 0 || strcmp(json_string_value(json_object_get(row, "split")), split) != 0 ||

@@ -152,6 +152,12 @@ static void print_beside(text *out, const char *title, const char *plan, const j
     const double us = json_real_value(json_object_get(own, "us")), least = json_real_value(json_object_get(plain, "us"));
     if (least > 0 && us > least) text_printf(out, "; %s takes %.2f times as long as bf16 at these sizes", member(json_array_get(rows, 0), "precision"), us / least);
     text_add(out, "\n");
+    const json_t *slower = json_object_get(own, "slower");
+    if (json_array_size(slower) > 0) text_add(out, "    layers that take longer than in bf16 by estimate; rules \"LAYER = bf16\" of a policy, for each of those that a + joins, keep them there:\n");
+    json_array_foreach((json_t *)(uintptr_t)slower, i, row) {
+        const double count = (double)json_integer_value(json_object_get(row, "count"));
+        text_printf(out, "      %.0f x %s  %.1f us, in bf16 %.1f\n", count, member(row, "layers"), json_real_value(json_object_get(row, "us")) / count, json_real_value(json_object_get(row, "bf16_us")) / count);
+    }
 }
 
 static void print_besides(text *out, const json_t *rows) {

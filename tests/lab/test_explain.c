@@ -87,6 +87,37 @@ static void costs_beside_are_those_of_the_other_plans(void **state) {
     dw_context_destroy(context);
 }
 
+/* Layers that take longer with their quantisers than in bf16 are told, and no other: a large product gains what its quantiser takes. */
+static void layers_that_are_slower_than_in_bf16_are_told(void **state) {
+    static const char text_of[] = "graph g\n  symbol m 1..4096\n  input x bf16[m,1024]\n  param w bf16[1024,1024]\n  param u bf16[16384,1024]\n  %1 = matmul x, w {bt=true} at \"layers.3.small\"\n"
+                                  "  %2 = relu %1\n  %3 = matmul %2, u {bt=true} at \"layers.3.large\"\n  output y %3\n";
+    static const struct { const char *dims; bool small, large; } cases[] = {{"m=128", true, false}, {"m=4096", true, false}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_context *context;
+        text words;
+        size_t k;
+        json_t *layer;
+        bool small = false, large = false;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        text_init(&words, context);
+        dw_model *model = model_of_text(context, text_of, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = "h200", .dims = cases[i].dims, .precision = "fp8"});
+        assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, 1, take_words, &words));
+        json_t *facts = json_loads(text_string(&words), 0, NULL), *own = json_object_get(json_array_get(json_object_get(facts, "beside"), 0), "plan");
+        json_array_foreach(json_object_get(own, "slower"), k, layer) {
+            const char *name = json_string_value(json_object_get(layer, "layers"));
+            small = small || strcmp(name, "layers.*.small") == 0;
+            large = large || strcmp(name, "layers.*.large") == 0;
+            assert_true(json_real_value(json_object_get(layer, "us")) > json_real_value(json_object_get(layer, "bf16_us")));
+        }
+        if (small != cases[i].small || large != cases[i].large) fail_msg("%s: %s", cases[i].dims, text_string(&words));
+        json_decref(facts);
+        text_free(&words);
+        dw_model_destroy(model);
+        dw_context_destroy(context);
+    }
+}
+
 static void a_policy_is_beside_bf16_and_what_is_not_quantised_beside_nothing(void **state) {
     (void)state;
     dw_context *context;
@@ -114,6 +145,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain_tells_what_steps_launch),
         cmocka_unit_test(costs_beside_are_those_of_the_other_plans),
+        cmocka_unit_test(layers_that_are_slower_than_in_bf16_are_told),
         cmocka_unit_test(a_policy_is_beside_bf16_and_what_is_not_quantised_beside_nothing),
         cmocka_unit_test(a_precision_that_cannot_be_planned_says_why),
     };
