@@ -1,6 +1,6 @@
 /* take and index of rows: 16 bytes at a time, where they lie side by side in x and in the result, four of them a thread. index_put, all places together: which place is the last one that
  * writes to an element is found first. Sums of all places together: the first place of each combination of indices adds up all that have it, in their order. Resources: 2 KiB of shared memory.
- * Speed: README.md; of sums not measured. */
+ * Speed: README.md. */
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/index/index.cuh"
 

@@ -1,4 +1,4 @@
-/* sum_squares: a block of 256 threads for each part of an operand, and one block that adds up the parts. In double; every sum has one order. Resources: 2 KiB of shared memory. Speed: not measured. */
+/* sum_squares: a block of 256 threads for each part of an operand, and one block that adds up the parts. In double; every sum has one order. Resources: 2 KiB of shared memory. Speed: README.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/optimizer/squares.h"
 
