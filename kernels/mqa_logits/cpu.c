@@ -1,4 +1,4 @@
-/* mqa_logits on the CPU. A task is a few queries of a batch, about 64 rows of q with all heads, and up to 1024 positions of keys, in blocks of 64 whose keys are transposed once for all of them:
+/* mqa_logits on the CPU. A task is a few queries of a batch, about 256 rows of q with all heads, and up to 1024 positions of keys, in blocks of 64 whose keys are transposed once for all of them:
  *
  *     scores [6,64] = q [6,d] keys [d,64]     by the products of attention (kernels/attention/cpu/flash.h), in fp32 or of pairs of bf16
  *     sums [64] += weights[row] * max(scores[row] * factor, 0)     row by row, in the order of heads
@@ -13,7 +13,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 
-enum { BLOCK = FLASH_KEYS, TILE_ROWS = 64, TASK_KEYS = 1024 };
+enum { BLOCK = FLASH_KEYS, TILE_ROWS = 256, TASK_KEYS = 1024 };
 
 typedef struct job {
     const op_call *call;
@@ -76,8 +76,19 @@ static void load(const job *j, const dw_tensor *x, int64_t offset, int64_t strid
     }
 }
 
+/* A row of bf16, or of e4m3 that an instruction set unpacks, as bf16. false: it does not lie so. */
+static bool load_codes(const job *j, const dw_tensor *x, int64_t offset, uint16_t *to) {
+    if (x->strides[3] != 1 || (x->format != DW_FORMAT_bf16 && x->format != DW_FORMAT_e4m3)) return false;
+    const flash_codes codes = {.element = x->format, .codes = cpu_at(x, offset), .block = 32};
+    if (x->format == DW_FORMAT_bf16) memcpy(to, codes.codes, (size_t)j->d * sizeof *to);
+    else if (!j->isa->pairs->unpack(&codes, 1, j->d, to, j->room)) return false;
+    memset(to + j->d, 0, (size_t)(j->room - j->d) * sizeof *to);
+    return true;
+}
+
 /* Row `index` of an operand of products from an offset of x on, zeros behind it. */
 static void load_row(const job *j, tile *t, const dw_tensor *x, int64_t offset, void *to, int64_t index) {
+    if (j->isa->pairs != NULL && load_codes(j, x, offset, (uint16_t *)to + index * j->room)) return;
     float *row = j->isa->pairs != NULL ? t->row : (float *)to + index * j->room;
     load(j, x, offset, x->strides[3], j->d, row);
     memset(row + j->d, 0, (size_t)(j->room - j->d) * sizeof *row);
