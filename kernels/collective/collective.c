@@ -76,7 +76,7 @@ static dw_status leave(const kernel_run *run, const op_group *group, dw_status s
 
 static dw_status by_reference(const kernel_run *run, const op_group *group) {
     op_call call = run->call;
-    call.group = group;
+    if (run->comm != NULL) call.group = group;
     return call.op->reference(&call);
 }
 

@@ -154,6 +154,8 @@ dw_status dw_registry_add(dw_registry *registry, const dw_kernel_options *option
             return base_fail(context, DW_INVALID, "a kernel named %s is registered already", options->name);
     op_id op = op_find(options->op ? options->op : "matmul");
     if (op == OP_COUNT) return base_fail(context, DW_NOT_FOUND, "registered kernel %s: there is no op named %s", options->name, options->op);
+    if (op_has(op, OP_TRAIT_COLLECTIVE))
+        return base_fail(context, DW_UNSUPPORTED, "registered kernel %s: %s reaches other ranks, which no kernel of the caller's does; what carries the bytes may be the caller's (dw_comm_options.engine)", options->name, options->op);
     dw_format format = options->precision ? dw_format_find(options->precision) : DW_FORMAT_COUNT;
     if (options->precision != NULL && format == DW_FORMAT_COUNT)
         return base_fail(context, DW_NOT_FOUND, "registered kernel %s: there is no format named %s", options->name, options->precision);

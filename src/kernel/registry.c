@@ -282,7 +282,7 @@ static dw_status fail_refused(const kernel_problem *problem, dw_context *context
     dw_status status = text_status(&list);
     if (status == DW_OK) {
         status = base_fail(context, DW_UNSUPPORTED, "%s: no kernel for %s runs this:%s", problem->op->name, problem->chip->name,
-                           choice->verdict_count > 0 ? text_string(&list) : " there is no row for this op on such a chip");
+                           choice->verdict_count > 0 ? text_string(&list) : op_has(problem->op->id, OP_TRAIT_COLLECTIVE) ? " collectives of GPUs call NCCL, for which there is no row yet; ranks run on the CPU" : " there is no row for this op on such a chip");
     }
     text_free(&list);
     return status;

@@ -2,11 +2,11 @@
  * others learn by name and op. */
 #include "engine/engine.h"
 #include "support/ranks.h"
+#include "support/session.h"
 #include "support/support.h"
 #include "support/wire.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -152,6 +152,23 @@ static void make_for_other_mesh(int rank, dw_context *context, dw_comm *comm, vo
     rank_assert(context, strstr(dw_context_error(context), user) != NULL);
 }
 
+static void a_plan_for_a_gpu_refuses_collectives_by_name(void **state) {
+    (void)state;
+    dw_context *context;
+    dw_graph *graph;
+    dw_model *model;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_ok(context, dw_graph_parse(context, "text", GRAPH, strlen(GRAPH), &graph));
+    test_assert_fails(context, dw_model_create(context, graph, &(dw_model_options){.chip = "h200", .flags = DW_MODEL_PLAN_ONLY}, &model), DW_UNSUPPORTED,
+                      "all_reduce: no kernel for h200 runs this: collectives of GPUs call NCCL, for which there is no row yet; ranks run on the CPU (op %1 all_reduce, layer.0)");
+    dw_context_destroy(context);
+}
+
+static dw_status kernel_of_mine(const dw_kernel_call *call) {
+    (void)call;
+    return DW_OK;
+}
+
 static void collectives_are_of_the_mesh(void **state) {
     (void)state;
     dw_context *context;
@@ -162,6 +179,10 @@ static void collectives_are_of_the_mesh(void **state) {
     test_assert_fails(context, make_model(context, NULL, GRAPH, 0, &model), DW_INVALID, "all_reduce %1 is over 3 ranks of tp, and this rank is alone: give the model a communicator");
     assert_int_equal(make_model(context, NULL, GRAPH, DW_MODEL_PLAN_ONLY, &model), DW_OK);   /* planning asks nobody */
     dw_model_destroy(model);
+    dw_registry *registry;
+    assert_ok(context, dw_registry_create(context, &registry));
+    test_assert_fails(context, dw_registry_add(registry, &(dw_kernel_options){.name = "mine", .op = "all_reduce", .run = kernel_of_mine}), DW_UNSUPPORTED, "registered kernel mine: all_reduce reaches other ranks");
+    dw_registry_destroy(registry);
     dw_context_destroy(context);
 }
 
@@ -278,11 +299,65 @@ static void an_engine_that_fails_is_named(void **state) {
     }
 }
 
+/* ---- memory ---- */
+
+/* One rank makes a communicator, a model and a session, and runs it. The other's allocations fail, one in each attempt. */
+typedef struct life { int rank; test_memory memory; const void *id; dw_status status; } life;
+
+static dw_status live(dw_context *context, const life *l) {
+    dw_comm *comm;
+    dw_model *model = NULL;
+    dw_session *session = NULL;
+    TRY(dw_comm_create(context, NULL, &(dw_comm_options){.rank = l->rank, .world = 2, .id = l->id, .id_bytes = DW_COMM_ID_BYTES, .timeout_s = 0.2}, &comm));
+    static const char text[] = "graph two\n  input x f32[4]\n  %1 = all_reduce x {over=\"tp\",ranks=2,by=\"sum\"}\n  output y %1\n";
+    dw_graph *graph;
+    dw_status status = dw_graph_parse(context, "text", text, strlen(text), &graph);
+    if (status == DW_OK) status = dw_model_create(context, graph, &(dw_model_options){.comm = comm}, &model);
+    if (status == DW_OK) status = dw_session_create(context, model, NULL, &session);
+    if (status == DW_OK) status = run_two(session);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_comm_destroy(comm);
+    return status;
+}
+
+static void *live_apart(void *argument) {
+    life *l = argument;
+    dw_context *context = test_context_create(&l->memory, 1);
+    l->status = context != NULL ? live(context, l) : DW_NO_MEMORY;
+    dw_context_destroy(context);
+    return NULL;
+}
+
+static void no_rank_waits_for_one_without_memory(void **state) {
+    (void)state;
+    bool failed = true;
+    for (size_t fail_at = 1; failed; fail_at++) {
+        uint8_t id[DW_COMM_ID_BYTES];
+        size_t bytes = sizeof id;
+        dw_context *context;
+        pthread_t other;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        assert_ok(context, dw_comm_id(context, NULL, id, &bytes));
+        life lives[2] = {{.rank = 0, .id = id}, {.rank = 1, .id = id, .memory = {.fail_at = fail_at}}};
+        const double begin = base_now();
+        assert_int_equal(pthread_create(&other, NULL, live_apart, &lives[1]), 0);
+        live_apart(&lives[0]);
+        pthread_join(other, NULL);
+        dw_context_destroy(context);
+        failed = lives[1].memory.calls >= fail_at;
+        assert_int_equal(lives[1].status, failed ? DW_NO_MEMORY : DW_OK);
+        if (lives[0].status != (failed ? lives[0].status == DW_NO_MEMORY ? DW_NO_MEMORY : DW_LOST : DW_OK)) fail_msg("allocation %zu: rank 0 has %s", fail_at, dw_status_name(lives[0].status));
+        assert_true(base_now() - begin < 0.2 + 2);
+        assert_int_equal(lives[0].memory.live_count + lives[1].memory.live_count, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_have_the_bits_that_are_meant), cmocka_unit_test(ranks_that_are_delayed_at_random_compute_the_same), cmocka_unit_test(models_that_differ_are_not_run),
-        cmocka_unit_test(collectives_are_of_the_mesh), cmocka_unit_test(a_failure_of_one_is_an_error_of_all), cmocka_unit_test(a_rank_that_is_gone_is_an_error_in_time),
-        cmocka_unit_test(an_engine_that_fails_is_named),
+        cmocka_unit_test(collectives_are_of_the_mesh), cmocka_unit_test(a_plan_for_a_gpu_refuses_collectives_by_name), cmocka_unit_test(a_failure_of_one_is_an_error_of_all), cmocka_unit_test(a_rank_that_is_gone_is_an_error_in_time),
+        cmocka_unit_test(an_engine_that_fails_is_named), cmocka_unit_test(no_rank_waits_for_one_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,8 +28,10 @@ static bool await(wire *w, const end *own, int axis, bool reads, uint64_t number
     const int line = axis < 0 ? OP_MESH_AXES : axis;
     for (int i = 0; i < count_of(w, axis); i++) {
         const end *other = end_of(w, own->rank, axis, i);
-        while (!w->broken && (reads ? other->read[line] : other->posted[line]) < number) pthread_cond_wait(&w->changed, &w->mutex);
-        if (w->broken) return false;
+        while ((reads ? other->read[line] : other->posted[line]) < number) {
+            if (w->broken) return false;
+            pthread_cond_wait(&w->changed, &w->mutex);
+        }
     }
     return true;
 }
@@ -40,13 +42,14 @@ static int exchange(void *user, int axis, const void *mine, void *received, size
     const int line = axis < 0 ? OP_MESH_AXES : axis, place = axis < 0 ? own->rank : op_mesh_place(&w->mesh, own->rank, axis);
     pthread_mutex_lock(&w->mutex);
     if (++own->calls == w->fail_at && own->rank == w->fail_rank) w->broken = true;
+    const bool cut = w->broken;
     own->parts[line] = mine;
-    const uint64_t number = ++own->posted[line];
+    const uint64_t number = cut ? own->posted[line] : ++own->posted[line];
     pthread_cond_broadcast(&w->changed);
-    bool good = await(w, own, axis, false, number);
+    bool good = !cut && await(w, own, axis, false, number);
     for (int i = 0; good && i < count_of(w, axis); i++)
         memcpy((uint8_t *)received + (size_t)i * bytes, (const uint8_t *)end_of(w, own->rank, axis, i)->parts[line] + (parts ? (size_t)place * bytes : 0), bytes);
-    own->read[line] = number;
+    if (good) own->read[line] = number;
     pthread_cond_broadcast(&w->changed);
     good = good && await(w, own, axis, true, number);
     pthread_mutex_unlock(&w->mutex);
