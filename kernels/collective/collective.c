@@ -8,13 +8,18 @@
 
 enum { TILE = 16384, LINE = 64, PARTED_FROM = 4096, PARTED_OF_TWO_FROM = 65536 };   /* elements: of a task; that no two ranks' parts share, as those of a cache line; from which each rank sums a part, and of two */
 
+static const double MEETING_S = 2e-6;   /* between threads that spin: bench/results/epyc/collective.md */
+
 const char *collective_reject(const kernel_problem *problem, text *why) {
     (void)problem;
     (void)why;
     return NULL;
 }
 
-double collective_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5); }
+/* Of threads that have a CPU each and come at the same time; what a rank waits for one that comes later is no part of it. */
+double collective_cost(const kernel_problem *problem) {
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5) + (op_attr_int(problem->attrs, OP_ATTR_ranks) > 1 ? MEETING_S : 0);
+}
 
 static int ranks_of(const kernel_run *run) { return (int)op_attr_int(run->call.attrs, OP_ATTR_ranks); }
 
