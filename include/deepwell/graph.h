@@ -58,7 +58,9 @@ DW_API dw_status dw_graph_print(const dw_graph *graph, void (*sink)(void *user, 
 /* Zero-initialise, then set what matters. */
 typedef struct dw_gradient_options {
     const char *loss;       /* the output whose gradient is taken: one floating-point number; NULL: the only such output */
-    const char *trained;    /* patterns over the names of parameters, separated by commas ('*' any characters, '?' one); NULL: every floating-point parameter that is no buffer */
+    const char *trained;    /* patterns over the names of parameters, separated by commas ('*' any characters, '?' one); NULL: every floating-point parameter that is no buffer,
+                             * or none where inputs are named */
+    const char *inputs;     /* patterns over the names of floating-point inputs whose gradients are outputs grad.<input>, too; NULL: none */
     const char *recompute;  /* what of the forward part is made again for gradients instead of being kept: none, cheap, attention or block, and rules in front of it over paths of modules, the first that
                              * matches wins: "blocks.0.* = none, role:attention = cheap, block" (docs/train.md); gradients have the same bits whatever it is. NULL: none */
     int chunks;             /* logits that only a cross entropy reads, and their gradient, are there in so many parts of their rows, one after the other, at most 64; 0, 1: whole. Where they cannot be
@@ -67,7 +69,7 @@ typedef struct dw_gradient_options {
 /* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format; its note "loss" names the loss. A trained parameter is a state of
  * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.
  * INVALID or NOT_FOUND: there is no such loss or parameter. UNSUPPORTED names an op between a trained parameter and the loss whose gradient is not known, with its module.
- * Where the exported program detaches values, gradients flow through them all the same: then the context's log gets a warning that names the first.
+ * No gradient flows through what the exported program detaches, or computes without gradients (reshape with detached=true).
  * options may be NULL. */
 DW_API dw_status dw_graph_gradient(const dw_graph *graph, const dw_gradient_options *options, dw_graph **gradients);
 

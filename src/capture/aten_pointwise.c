@@ -398,14 +398,11 @@ dw_status capture_rule_alias(capture_call *call) {
     return capture_result_tensor(call, 0, view);
 }
 
-/* The graph has no mark for a value through which no gradient flows: that there is one is a note, "detached", with the exported name of the first. */
 dw_status capture_rule_detach(capture_call *call) {
-    ir_value *x;
-    TRY(capture_value_arg(call, "self", &x));
-    const char *name = call->graph->origin.name;
-    const bool is_computed = num_info(x->type.format)->class == NUM_FLOAT && !ir_is_constant(x);
-    if (is_computed && name != NULL && map_find(&call->graph->notes, "detached") == NULL) TRY(ir_set_note(call->graph, "detached", name));
-    return capture_rule_alias(call);
+    capture_tensor *x, *view;
+    TRY(capture_tensor_arg(call, "self", &x));
+    TRY(capture_view_detach(call->capture, x, &view));
+    return capture_result_tensor(call, 0, view);
 }
 
 dw_status capture_rule_clone(capture_call *call) {

@@ -53,12 +53,19 @@ static dw_status read_weight(capture *capture, capture_tensor *root) {
     return ir_add_param(capture->graph, root->home_name, &root->type, weight, &root->value);
 }
 
+/* A reshape to the shape that it has: nothing but the mark. */
+static dw_status emit_detached(ir_graph *graph, ir_value *of, ir_value **value) {
+    const op_attr attrs[] = {op_set_dims(OP_ATTR_shape, of->type.rank, of->type.dims), op_set_bool(OP_ATTR_detached, true)};
+    return ir_emit(graph, OP_reshape, 1, &of, COUNT_OF(attrs), attrs, value);
+}
+
 static dw_status apply_view(ir_graph *graph, const capture_tensor *view, ir_value *of, ir_value **value) {
     switch (view->view) {
     case VIEW_RESHAPE:   return ir_emit_reshape(graph, of, view->type.rank, view->type.dims, value);
     case VIEW_TRANSPOSE: return ir_emit_transpose(graph, of, view->order, value);
     case VIEW_BROADCAST: return ir_emit_broadcast(graph, of, view->type.rank, view->type.dims, value);
     case VIEW_SLICE:     return ir_emit_slice(graph, of, view->axis, view->start, view->end, view->step, value);
+    case VIEW_DETACH:    return emit_detached(graph, of, value);
     case VIEW_NONE:
     case VIEW_ALIAS:     break;
     }
@@ -103,6 +110,7 @@ static dw_status undo_view(capture *capture, const capture_tensor *view, ir_valu
         return emit_slice_scatter(graph, view, into, value, result);
     case VIEW_BROADCAST:
         return base_fail(capture->context, DW_UNSUPPORTED, "a write into an expanded tensor, several elements of which are one in memory");
+    case VIEW_DETACH:
     case VIEW_NONE:
     case VIEW_ALIAS:
         break;
@@ -219,6 +227,12 @@ static bool same_dims(const op_type *type, int rank, const dim *dims) {
 }
 
 dw_status capture_view_alias(capture *capture, capture_tensor *of, capture_tensor **view) { return new_view(capture, of, VIEW_ALIAS, view); }
+
+dw_status capture_view_detach(capture *capture, capture_tensor *of, capture_tensor **view) {
+    const bool is_number = num_info(of->type.format)->class == NUM_FLOAT;
+    TRY(new_view(capture, of, is_number ? VIEW_DETACH : VIEW_ALIAS, view));
+    return is_number ? settle(capture, *view) : DW_OK;
+}
 
 static dw_status view_shape(capture *capture, capture_tensor *of, capture_view kind, int rank, const dim *dims, capture_tensor **view) {
     TRY(new_view(capture, of, same_dims(&of->type, rank, dims) ? VIEW_ALIAS : kind, view));

@@ -272,13 +272,14 @@ static dw_status pass_tensor(capture_call *call, const json_t *from, const captu
     return map_set(&here->tensors, inner, tensor);
 }
 
-/* The results of an inlined graph, in order, lists flattened. */
-static dw_status pass_results(capture_call *call, const json_t *inner_outputs, const capture_scope *scope) {
+/* The results of an inlined graph, in order, lists flattened. detached: no gradient flows through them. */
+static dw_status pass_results(capture_call *call, const json_t *inner_outputs, const capture_scope *scope, bool detached) {
     for (int i = 0; i < call->result_count; i++) {
         if (call->result_names[i] == NULL) continue;
         const char *name = json_string_value(json_object_get(json_object_get(json_array_get(inner_outputs, (size_t)i), "as_tensor"), "name"));
         call->results[i] = name == NULL ? NULL : map_find(&scope->tensors, name);
         if (call->results[i] == NULL) return capture_fail(call, DW_CORRUPT, "result '%.100s' is none of the nested graph's outputs", call->result_names[i]);
+        if (detached && !is_poisoned(call->results[i])) TRY(capture_view_detach(call->capture, call->results[i], &call->results[i]));
         call->types[i].format = DW_FORMAT_COUNT;    /* checked inside */
         call->result_metas[i] = NULL;
     }
@@ -316,7 +317,8 @@ static dw_status inline_graph(capture_call *call) {
     TRY(walk_graph(capture, &scope, graph));
     capture->depth--;
     call->graph->origin = origin;
-    return pass_results(call, json_object_get(graph, "outputs"), &scope);
+    const bool is_without = known == 0 && json_is_false(json_object_get(json_object_get(json_array_get(inputs, 0), "arg"), "as_bool"));     /* torch.no_grad */
+    return pass_results(call, json_object_get(graph, "outputs"), &scope, is_without);
 }
 
 static bool makes_symbol(const json_t *node) {

@@ -11,7 +11,7 @@ typedef struct capture_tensor capture_tensor;
 typedef struct capture_call capture_call;
 
 /* How a view reads its parent; each can be written through but BROADCAST. */
-typedef enum capture_view { VIEW_NONE, VIEW_ALIAS, VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_BROADCAST } capture_view;
+typedef enum capture_view { VIEW_NONE, VIEW_ALIAS, VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_BROADCAST, VIEW_DETACH } capture_view;
 
 /* Where the storage of a tensor comes from, which decides what a write to it means at the end. */
 typedef enum capture_home { HOME_RESULT, HOME_INPUT, HOME_WEIGHT } capture_home;
@@ -152,6 +152,8 @@ dw_status capture_read(capture *capture, capture_tensor *tensor, ir_value **valu
 /* The tensor holds value (of the same type) from here on, and so does its storage. */
 dw_status capture_write(capture *capture, capture_tensor *tensor, ir_value *value);
 dw_status capture_view_alias(capture *capture, capture_tensor *of, capture_tensor **view);
+/* The same, through which no gradient flows. */
+dw_status capture_view_detach(capture *capture, capture_tensor *of, capture_tensor **view);
 dw_status capture_view_reshape(capture *capture, capture_tensor *of, int rank, const dim *dims, capture_tensor **view);
 dw_status capture_view_transpose(capture *capture, capture_tensor *of, const int64_t *order, capture_tensor **view);
 dw_status capture_view_broadcast(capture *capture, capture_tensor *of, int rank, const dim *dims, capture_tensor **view);

@@ -91,7 +91,7 @@ int cli_open(cli *cli, unsigned flags, dw_model **model) {
 
 int cli_gradient_options(const cli *cli, dw_gradient_options *options) {
     long long chunks = 0;
-    *options = (dw_gradient_options){.loss = cli->loss, .trained = cli->trained, .recompute = cli->recompute};
+    *options = (dw_gradient_options){.loss = cli->loss, .trained = cli->trained, .inputs = cli->of, .recompute = cli->recompute};
     if (cli->chunks != NULL && !cli_integer("chunks", cli->chunks, 1, 64, &chunks)) return CLI_USAGE;
     options->chunks = (int)chunks;
     return -1;

@@ -61,6 +61,8 @@ typedef enum pass_probe {
 
 /* Does the whole of name match the pattern of that length ('*' stands for any characters, '?' for one)? (pattern.c) */
 bool pass_matches(const char *pattern, size_t length, const char *name);
+/* Does one of the comma-separated patterns, blanks around each aside? */
+bool pass_is_listed(const char *patterns, const char *name);
 /* The layer of a module, the outermost numbered one: the length of its path, "transformer.h.3" of "transformer.h.3.attn"; 0: it is in none. */
 size_t pass_layer_length(const char *module);
 

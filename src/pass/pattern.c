@@ -33,3 +33,15 @@ size_t pass_layer_length(const char *module) {
     }
     return 0;
 }
+
+bool pass_is_listed(const char *patterns, const char *name) {
+    for (const char *at = patterns;; at++) {
+        at += strspn(at, " ");
+        const size_t length = strcspn(at, ",");
+        size_t kept = length;
+        while (kept > 0 && at[kept - 1] == ' ') kept--;
+        if (kept > 0 && pass_matches(at, kept, name)) return true;
+        at += length;
+        if (*at == '\0') return false;
+    }
+}

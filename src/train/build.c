@@ -21,7 +21,7 @@ static bool is_gradient(const char *output) { return strncmp(output, TRAIN_GRADI
 
 static bool is_half(const ir_value *param, const char *trained) {
     const bool is_16_bits = param->type.format == DW_FORMAT_bf16 || param->type.format == DW_FORMAT_f16;
-    return is_16_bits && !ir_is_made(param) && param->weight != NULL && !param->weight->buffer && (trained == NULL || train_is_listed(trained, param->name));
+    return is_16_bits && !ir_is_made(param) && param->weight != NULL && !param->weight->buffer && (trained == NULL || pass_is_listed(trained, param->name));
 }
 
 static dw_status widen(ir_weights *masters, const ir_weight *from, ir_weight **master) {
@@ -293,7 +293,7 @@ static dw_status add_update(ir_graph *graph, const pairs *pairs, ir_value *loss,
     for (size_t i = 0; i < pairs->count; i++) {
         ir_value *param = pairs->items[i].param;
         const train_rule *rule;
-        const bool decayed = options->decayed != NULL ? train_is_listed(options->decayed, param->name) : param->type.rank >= 2;
+        const bool decayed = options->decayed != NULL ? pass_is_listed(options->decayed, param->name) : param->type.rank >= 2;
         TRY(train_rule_of(graph->context, rules, param->name, &param->type, &rule));
         TRY(rule->optimizer->emit(&e, rule, decayed, param, pairs->items[i].gradient));
     }

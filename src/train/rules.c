@@ -3,17 +3,6 @@
 
 #include <string.h>
 
-bool train_is_listed(const char *patterns, const char *name) {
-    for (const char *at = patterns;; at++) {
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ","), kept = length;
-        while (kept > 0 && at[kept - 1] == ' ') kept--;
-        if (kept > 0 && pass_matches(at, kept, name)) return true;
-        at += length;
-        if (*at == '\0') return false;
-    }
-}
-
 /* The words between begin and end without blanks around them. */
 static void trim(const char **begin, const char **end) {
     while (*begin < *end && **begin == ' ') ++*begin;
@@ -130,7 +119,7 @@ dw_status train_rules_parse(arena *arena, const char *words, train_rules *rules)
 dw_status train_rule_of(dw_context *context, const train_rules *rules, const char *name, const op_type *type, const train_rule **rule) {
     for (int i = rules->count; i-- > 0;) {
         *rule = &rules->items[i];
-        if ((*rule)->patterns != NULL && !train_is_listed((*rule)->patterns, name)) continue;
+        if ((*rule)->patterns != NULL && !pass_is_listed((*rule)->patterns, name)) continue;
         if ((*rule)->optimizer == NULL || !(*rule)->optimizer->matrices || type->rank == 2) return DW_OK;
     }
     return base_fail(context, DW_NOT_FOUND, "no optimiser takes the parameter %s (%d axes): put one that does in front, 'adamw; muon for blocks.*'", name, type->rank);

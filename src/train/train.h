@@ -42,8 +42,6 @@ typedef struct train_rules { int count; train_rule *items; } train_rules;
 dw_status train_rules_parse(arena *arena, const char *words, train_rules *rules);
 /* The last one that takes the parameter; NOT_FOUND: none does. */
 dw_status train_rule_of(dw_context *context, const train_rules *rules, const char *name, const op_type *type, const train_rule **rule);
-/* Do the comma-separated patterns have one for the name? */
-bool train_is_listed(const char *patterns, const char *name);
 
 /* ---- optimizers.c ---- */
 

@@ -191,7 +191,7 @@ static dw_status derive(const line_graph *l, ir_graph **joint) {
     }
     ir_renumber(*joint);
     TRY(gradient_open(*joint));
-    TRY(gradient_derive(*joint, &(*joint)->outputs[0]));
+    TRY(gradient_derive(*joint, &(*joint)->outputs[0], NULL));
     ir_renumber(*joint);
     return ir_check(*joint);
 }

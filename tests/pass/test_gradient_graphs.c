@@ -100,6 +100,71 @@ static int count_of(const dw_graph *graph, op_id op, const char *phase) {
     return count;
 }
 
+static evaluation *run_of(dw_context *context, const char *text, const dw_gradient_options *options, dw_graph **gradients) {
+    static float x[4] = {1, 2, 3, 4}, w[4] = {3, 3, 3, 3};
+    static dw_tensor of_x, of_w;
+    evaluation *run;
+    dw_graph *graph;
+    if (parse(context, text, &graph) != DW_OK || dw_graph_gradient(graph, options, gradients) != DW_OK) fail_msg("%s", dw_context_error(context));
+    dw_graph_destroy(graph);
+    op_tensor_init(&of_x, DW_FORMAT_f32, DW_SCALE_plain, 1, (int64_t[]){4}, x);
+    op_tensor_init(&of_w, DW_FORMAT_f32, DW_SCALE_plain, 1, (int64_t[]){4}, w);
+    assert_int_equal(ir_check(*gradients), DW_OK);
+    assert_int_equal(evaluation_create(*gradients, &run), DW_OK);
+    assert_int_equal(evaluation_bind(run, "x", &of_x), DW_OK);
+    assert_int_equal(evaluation_bind(run, "w", &of_w), DW_OK);
+    if (evaluation_bind_random(run, 1) != DW_OK || evaluation_run(run) != DW_OK) fail_msg("%s", dw_context_error(context));
+    return run;
+}
+
+/* Of x w times the same detached: x (x w), half of what it is otherwise. What is made of nothing trained is not cut. */
+static void no_gradient_flows_through_what_is_detached(void **state) {
+    static const char text[] = "graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  %2 = exp %1\n  %3 = log %2\n  %4 = reshape %3 {shape=[4],detached=true}\n  %5 = reshape x {shape=[4],detached=true}\n"
+                               "  %6 = mul %1, %4\n  %7 = mul %6, %5\n  %8 = sum %7 {axes=[0]}\n  output loss %8\n";
+    dw_context *context;
+    dw_graph *gradients;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    evaluation *run = run_of(context, text, NULL, &gradients);
+    assert_int_equal(gradients->input_count, 1);
+    assert_int_equal(gradients->output_count, 2);
+    for (int i = 0; i < 4; i++) {
+        const double x = i + 1, wanted = x * (x * 3) * x, made = num_load(DW_FORMAT_f32, evaluation_output(run, "grad.w")->data, i);
+        assert_true(fabs(made - wanted) <= 1e-5 * wanted);
+    }
+    evaluation_destroy(run);
+    dw_graph_destroy(gradients);
+    /* the order of nodes is found again where passes have moved them */
+    run = run_of(context, text, &(dw_gradient_options){.recompute = "cheap"}, &gradients);
+    evaluation_destroy(run);
+    dw_graph_destroy(gradients);
+    dw_context_destroy(context);
+}
+
+static void inputs_have_gradients_by_name(void **state) {
+    static const char text[] = "graph g\n  input x f32[4]\n  input n i64[4]\n  param w f32[4]\n  %1 = mul x, w\n  %2 = mul %1, x\n  %3 = sum %2 {axes=[0]}\n  output loss %3\n  output ids n\n";
+    static const struct { dw_gradient_options options; int outputs; bool of_w; } cases[] = {{{.inputs = "x"}, 3, false}, {{.inputs = "x", .trained = "w"}, 4, true}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_context *context;
+        dw_graph *gradients;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        evaluation *run = run_of(context, text, &cases[i].options, &gradients);
+        assert_int_equal(gradients->output_count, cases[i].outputs);
+        for (int k = 0; k < 4; k++) {
+            const double x = k + 1;
+            assert_float_equal(num_load(DW_FORMAT_f32, evaluation_output(run, "grad.x")->data, k), 2 * 3 * x, 0);
+            if (cases[i].of_w) assert_float_equal(num_load(DW_FORMAT_f32, evaluation_output(run, "grad.w")->data, k), x * x, 0);
+        }
+        evaluation_destroy(run);
+        dw_graph_destroy(gradients);
+        dw_context_destroy(context);
+    }
+    fails(text, &(dw_gradient_options){.inputs = "y"}, DW_NOT_FOUND, "no floating-point input that the pattern 'y' matches");
+    fails(text, &(dw_gradient_options){.inputs = "x,n"}, DW_NOT_FOUND, "'n'");
+    fails(text, &(dw_gradient_options){.inputs = ""}, DW_NOT_FOUND, "''");
+}
+
 /* %1 [s,8] split along an axis: in three parts, all of it; in two that leave a gap; in two that overlap. */
 static void pieces_are_put_together(void **state) {
     static const struct { const char *text; int concats; } cases[] = {
@@ -303,6 +368,8 @@ int main(void) {
         cmocka_unit_test(a_graph_gives_its_outputs_and_gradients),
         cmocka_unit_test(quantisers_are_passed_straight),
         cmocka_unit_test(pieces_are_put_together),
+        cmocka_unit_test(no_gradient_flows_through_what_is_detached),
+        cmocka_unit_test(inputs_have_gradients_by_name),
         cmocka_unit_test(levels_say_what_is_made_again),
         cmocka_unit_test(parts_of_logits_come_one_after_the_other),
         cmocka_unit_test(logits_that_something_else_reads_stay_whole),

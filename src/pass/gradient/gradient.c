@@ -42,14 +42,17 @@ static void unmark(ir_value *const *values, size_t count) {
     for (size_t i = 0; i < count; i++) values[i]->mark = NULL;
 }
 
-/* Marks every value that depends on a trained state by ops through which a gradient flows. */
-static dw_status mark_wanted(gradient *g) {
+/* Marks every value that depends on a trained state, or on an input that is asked for, by ops through which a gradient flows. */
+static dw_status mark_wanted(gradient *g, const char *inputs) {
     ir_graph *graph = g->graph;
     unmark(graph->inputs, graph->input_count);
     unmark(graph->params, graph->param_count);
     unmark(graph->states, graph->state_count);
     for (size_t i = 0; i < graph->state_count; i++) {
         if (graph->states[i]->trained) TRY(gradient_want(g, graph->states[i]));
+    }
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (gradient_is_asked_for(graph->inputs[i], inputs)) TRY(gradient_want(g, graph->inputs[i]));
     }
     for (ir_node *node = graph->first; node != NULL; node = node->next) {
         unmark(node->out, (size_t)node->n_out);
@@ -116,32 +119,34 @@ static dw_status visit(gradient *g, const ir_node *node) {
 
 /* ---- the whole ---- */
 
+static dw_status add_output(gradient *g, ir_value *of, const char *phase) {
+    ir_value *sum;
+    TRY(gradient_sum_parts(g, of, &sum));
+    if (sum == NULL) TRY(gradient_emit_full(g, of, 0, &sum));
+    gradient_set_phase(g, phase);
+    const char *name = arena_printf(&g->scratch, "grad.%s", of->name);
+    return name != NULL ? ir_add_output(g->graph, name, sum) : DW_NO_MEMORY;
+}
+
 static dw_status add_outputs(gradient *g) {
     ir_graph *graph = g->graph;
     graph->origin = (ir_origin){0};
-    for (size_t i = 0; i < graph->state_count; i++) {
-        ir_value *state = graph->states[i];
-        if (!state->trained) continue;
-        ir_value *sum;
-        TRY(gradient_sum_parts(g, state, &sum));
-        if (sum == NULL) TRY(gradient_emit_full(g, state, 0, &sum));
-        gradient_set_phase(g, g->wgrad);
-        const char *name = arena_printf(&g->scratch, "grad.%s", state->name);
-        if (name == NULL) return DW_NO_MEMORY;
-        TRY(ir_add_output(graph, name, sum));
-    }
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->trained) TRY(add_output(g, graph->states[i], g->wgrad));
+    for (size_t i = 0; i < graph->input_count; i++)
+        if (gradient_wants(g, graph->inputs[i])) TRY(add_output(g, graph->inputs[i], g->dgrad));
     return DW_OK;
 }
 
-static dw_status derive(gradient *g, const ir_output *loss) {
+static dw_status derive(gradient *g, const ir_output *loss, const char *inputs) {
     ir_graph *graph = g->graph;
     ir_node *last = graph->last;
     ir_value *one;
     TRY(ir_intern(graph, "dgrad", &g->dgrad));
     TRY(ir_intern(graph, "wgrad", &g->wgrad));
-    TRY(mark_wanted(g));
+    TRY(mark_wanted(g, inputs));
     if (!gradient_wants(g, loss->value)) {
-        return base_fail(graph->context, DW_INVALID, "the loss '%s' depends on no trained parameter by ops that have gradients, so there is none to take", loss->name);
+        return base_fail(graph->context, DW_INVALID, "the loss '%s' depends on no trained parameter%s by ops that have gradients, so there is none to take", loss->name, inputs != NULL ? " and no input that is asked for" : "");
     }
     g->phased = last;
     TRY(gradient_emit_full(g, loss->value, 1, &one));
@@ -153,13 +158,13 @@ static dw_status derive(gradient *g, const ir_output *loss) {
     return add_outputs(g);
 }
 
-dw_status gradient_derive(ir_graph *graph, const ir_output *loss) {
+dw_status gradient_derive(ir_graph *graph, const ir_output *loss, const char *inputs) {
     gradient g = {.graph = graph};
     const ir_output copy = *loss;               /* outputs are added */
     arena_init(&g.scratch, graph->context);
     ir_cursor_end(graph);
     if (graph->last == NULL) return base_fail(graph->context, DW_INVALID, "graph '%s' computes nothing, so there is no gradient to take", graph->name);
-    const dw_status status = derive(&g, &copy);
+    const dw_status status = derive(&g, &copy, inputs);
     arena_free(&g.scratch);
     graph->origin = (ir_origin){0};
     return status;

@@ -103,6 +103,15 @@ const gradient_row *gradient_row_of(op_id op);
 #undef GRADIENT_RULE
 #undef GRADIENT_REFUSED
 
+/* ---- what is detached (detach.c) ---- */
+
+#define GRADIENT_DETACHED "detached."
+typedef struct gradient_cuts { size_t count; const char **items; } gradient_cuts;   /* names, of inputs and of outputs */
+/* Each detached value that depends on something trained, or on an input where patterns ask for some, becomes an output, and an input in its place; and the other way around. Ids and orders are
+ * dense; behind rejoin, orders alone. */
+dw_status gradient_cut(ir_graph *graph, const char *inputs, arena *scratch, gradient_cuts *cuts);
+dw_status gradient_rejoin(ir_graph *graph, const gradient_cuts *cuts);
+
 /* ---- what is kept (recompute.c, again.c) ---- */
 
 typedef enum gradient_level {
@@ -154,7 +163,10 @@ dw_status gradient_order_chunks(ir_graph *graph, arena *scratch, gradient_chunks
 
 /* Nodes with post lists, chains and norms with a residual become the ops that they are made of (open.c). Ids and orders are left dense. */
 dw_status gradient_open(ir_graph *graph);
-/* Outputs grad.<name> for each trained state of the graph, whose values are marked: the gradient of the output loss, a floating-point value of one element. */
-dw_status gradient_derive(ir_graph *graph, const ir_output *loss);
+/* Outputs grad.<name> for each trained state of the graph, and for each floating-point input that patterns (NULL: none) take: the gradient of the output loss, a floating-point value of one element.
+ * Marks of values are used. */
+dw_status gradient_derive(ir_graph *graph, const ir_output *loss, const char *inputs);
+/* The input is floating-point, of 16 bits or more, and one of the comma-separated patterns takes its name (part.c). */
+bool gradient_is_asked_for(const ir_value *input, const char *inputs);
 
 #endif

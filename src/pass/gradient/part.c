@@ -15,6 +15,11 @@ dw_status gradient_want(gradient *g, ir_value *value) {
     return DW_OK;
 }
 
+bool gradient_is_asked_for(const ir_value *input, const char *inputs) {
+    const num_format *info = num_info(input->type.format);
+    return inputs != NULL && info->class == NUM_FLOAT && info->bits >= 16 && pass_is_listed(inputs, input->name);
+}
+
 bool gradient_wants(const gradient *g, const ir_value *value) {
     (void)g;
     return value != NULL && value->mark != NULL;

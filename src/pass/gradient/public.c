@@ -53,14 +53,16 @@ static bool may_be_trained(const ir_value *param) {
     return info->class == NUM_FLOAT && info->bits >= 16 && !ir_is_made(param) && (param->weight == NULL || !param->weight->buffer);
 }
 
-/* The first of patterns that matches name; behind each pattern a comma or the end. */
-static bool is_listed(const char *patterns, const char *name) {
-    for (const char *at = patterns;; at++) {
+/* Each pattern names an input that has gradients. */
+static dw_status check_inputs(const ir_graph *graph, const char *patterns) {
+    for (const char *at = patterns; at != NULL;) {
         const size_t length = strcspn(at, ",");
-        if (length > 0 && pass_matches(at, length, name)) return true;
-        at += length;
-        if (*at == '\0') return false;
+        bool matches = false;
+        for (size_t i = 0; !matches && i < graph->input_count; i++) matches = gradient_is_asked_for(graph->inputs[i], patterns) && pass_matches(at, length, graph->inputs[i]->name);
+        if (!matches) return base_fail(graph->context, DW_NOT_FOUND, "graph '%s' has no floating-point input that the pattern '%.*s' matches", graph->name, (int)length, at);
+        at = at[length] == ',' ? at + length + 1 : NULL;
     }
+    return DW_OK;
 }
 
 /* Each pattern names something that can be trained. */
@@ -79,15 +81,16 @@ static dw_status check_patterns(const ir_graph *graph, const char *patterns) {
 }
 
 /* The params that are trained become states, so that no pass reads their numbers. */
-static dw_status train(ir_graph *graph, const char *patterns) {
+static dw_status train(ir_graph *graph, const char *patterns, const char *inputs) {
+    if (patterns == NULL && inputs != NULL) return DW_OK;
     if (patterns != NULL) TRY(check_patterns(graph, patterns));
     for (size_t i = graph->state_count; patterns != NULL && i-- > 0;) {
         ir_value *state = graph->states[i];
-        if (state->trained && !is_listed(patterns, state->name)) return base_fail(graph->context, DW_UNSUPPORTED, "state '%s' is trained, and the patterns '%s' leave it out; take it from the graph", state->name, patterns);
+        if (state->trained && !pass_is_listed(patterns, state->name)) return base_fail(graph->context, DW_UNSUPPORTED, "state '%s' is trained, and the patterns '%s' leave it out; take it from the graph", state->name, patterns);
     }
     for (size_t i = 0; i < graph->param_count;) {
         ir_value *param = graph->params[i];
-        if (may_be_trained(param) && (patterns == NULL || is_listed(patterns, param->name))) TRY(ir_train(graph, param));
+        if (may_be_trained(param) && (patterns == NULL || pass_is_listed(patterns, param->name))) TRY(ir_train(graph, param));
         else i++;
     }
     bool any = false;
@@ -109,41 +112,42 @@ static dw_status check_first(const ir_graph *graph) {
     return DW_OK;
 }
 
-static void warn_of_detached(const ir_graph *graph) {
-    const char *name = map_find(&graph->notes, "detached");
-    if (name == NULL) return;
-    base_log(graph->context, DW_LOG_WARNING, "graph '%s': the exported program detaches values (%s is the first); gradients flow through them all the same, which is another gradient "
-             "than PyTorch's where the loss reads them", graph->name, name);
+/* A module's parts as one op each, which take nothing in. */
+static dw_status find_structure(ir_graph *graph) {
+    const pass_options passes = {0};
+    TRY(gradient_open(graph));
+    TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_STRUCTURE, &passes));
+    return gradient_open(graph);    /* what became a product by its structure has its bias again */
 }
 
-/* From the graph with its loss, its structure found, to gradients: logits in parts before, what is made again afterwards. */
+/* From the graph with its loss to gradients: logits in parts before, what is made again afterwards. */
 static dw_status derive(ir_graph *graph, const dw_gradient_options *options, const char **name, arena *scratch) {
     gradient_recompute rules;
     gradient_chunks chunks = {0};
+    gradient_cuts cuts = {0};
     const ir_output *loss;
+    TRY(find_loss(graph, options->loss, &loss));
+    *name = loss->name;
+    TRY(gradient_cut(graph, options->inputs, scratch, &cuts));
+    TRY(find_structure(graph));
     TRY(gradient_read_recompute(scratch, options->recompute, &rules));
     TRY(gradient_check_recompute(graph, &rules));
     if (options->chunks > 1) TRY(gradient_chunk(graph, options->chunks, scratch, &chunks));
-    TRY(find_loss(graph, options->loss, &loss));
-    *name = loss->name;
-    TRY(gradient_derive(graph, loss));
+    TRY(find_loss(graph, *name, &loss));
+    TRY(gradient_derive(graph, loss, options->inputs));
     TRY(gradient_order_chunks(graph, scratch, &chunks));
-    return gradient_make_again(graph, &rules, chunks.again, chunks.again_count);
+    TRY(gradient_make_again(graph, &rules, chunks.again, chunks.again_count));
+    return gradient_rejoin(graph, &cuts);
 }
 
 static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     const pass_options passes = {0};
-    const ir_output *loss;
     const char *name;
     arena scratch;
     if (options->chunks < 0 || options->chunks > GRADIENT_CHUNKS) return base_fail(graph->context, DW_INVALID, "chunks is %d: give a number of parts of the logits, 1 to %d", options->chunks, GRADIENT_CHUNKS);
     TRY(check_first(graph));
-    warn_of_detached(graph);
-    TRY(find_loss(graph, options->loss, &loss));
-    TRY(train(graph, options->trained));
-    TRY(gradient_open(graph));
-    TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_STRUCTURE, &passes));
-    TRY(gradient_open(graph));      /* what became a product by its structure has its bias again */
+    TRY(check_inputs(graph, options->inputs));
+    TRY(train(graph, options->trained, options->inputs));
     arena_init(&scratch, graph->context);
     const dw_status status = derive(graph, options, &name, &scratch);
     arena_free(&scratch);
