@@ -1,7 +1,8 @@
 /* Ops at places named by integer tensors. Problem: take x[.., i, ..], gather, scatter, index, index_put; negative indices count from the end. All
  * indices are checked before anything is written; the reference then says which one is outside. Reads run over threads: take copies whole rows
  * where what follows the axis lies side by side (embeddings), gather and index go element by element. Writes (scatter, index_put) copy x over threads,
- * unless the result takes over its memory, and are then made in order by one thread, so that the last of several to one place stays.
+ * unless the result takes over its memory, and are then made in order: whole lines (rows of an embedding's gradient) over threads by columns, others by one thread. So the last of several to one place
+ * stays, and sums have one order.
  * Measured speed: README.md. */
 #include <stdatomic.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "kernels/move/move.h"
 #include "num/num.h"
 
-enum { GRAIN = 8192, FIRST_INDEX = 2 };     /* elements of a task; tensors before the indices in a nest: result, operand */
+enum { GRAIN = 8192, COLUMNS = 64, FIRST_INDEX = 2 };     /* elements of a task; columns of a task that writes lines; tensors before the indices in a nest: result, operand */
 
 const char *index_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[0];
@@ -146,27 +147,49 @@ static void places_line(void *argument, const int64_t *offset, int64_t count) {
     }
 }
 
-/* Reads run over threads; writes stay in row-major order of the indices, on this thread. */
-static void run_places(const kernel_run *run, places_job *job) {
-    if (job->writes) {
-        cpu_nest *nest = &job->nest;
-        int64_t index[DW_MAX_RANK] = {0}, offset[NEST_TENSORS] = {0};
-        if (nest->rank == 0) cpu_nest_merge(nest);
-        int last = nest->rank - 1;
-        if (cpu_nest_size(nest) == 0) return;
-        for (bool more = true; more;) {
-            places_line(job, offset, nest->dims[last]);
-            more = false;
-            for (int axis = last - 1; axis >= 0 && !more; axis--) {
-                more = ++index[axis] < nest->dims[axis];
-                for (int k = 0; k < nest->count; k++) offset[k] += nest->strides[k][axis] * (more ? 1 : 1 - nest->dims[axis]);
-                if (!more) index[axis] = 0;
-            }
+/* All lines in row-major order of the indices, of each the columns from begin on. */
+static void write_lines(const places_job *job, int64_t begin, int64_t count) {
+    const cpu_nest *nest = &job->nest;
+    const int last = nest->rank - 1;
+    int64_t index[DW_MAX_RANK] = {0}, offset[NEST_TENSORS] = {0};
+    for (int k = 0; k < nest->count; k++) offset[k] = begin * nest->strides[k][last];
+    for (bool more = true; more;) {
+        places_line((void *)(uintptr_t)job, offset, count);
+        more = false;
+        for (int axis = last - 1; axis >= 0 && !more; axis--) {
+            more = ++index[axis] < nest->dims[axis];
+            for (int k = 0; k < nest->count; k++) offset[k] += nest->strides[k][axis] * (more ? 1 : 1 - nest->dims[axis]);
+            if (!more) index[axis] = 0;
         }
+    }
+}
+
+static void write_columns(void *argument, int64_t piece, int worker) {
+    const places_job *job = argument;
+    const int64_t begin = piece * COLUMNS, left = job->nest.dims[job->nest.rank - 1] - begin;
+    (void)worker;
+    write_lines(job, begin, left < COLUMNS ? left : COLUMNS);
+}
+
+/* Does an index name a whole line, whose columns are places of their own? */
+static bool has_whole_lines(const places_job *job) {
+    for (int k = 0; k < job->indices; k++)
+        if (cpu_nest_step(&job->nest, FIRST_INDEX + k) != 0) return false;
+    return cpu_nest_step(&job->nest, 0) != 0;
+}
+
+/* Reads run over threads. Writes to one place stay in row-major order of the indices: whole lines, as rows of an embedding's gradient, run over threads by columns, others on this thread. */
+static void run_places(const kernel_run *run, places_job *job) {
+    if (!job->writes) {
+        cpu_nest_merge(&job->nest);
+        cpu_nest_run(&job->nest, run->pool, GRAIN, places_line, job);
         return;
     }
-    cpu_nest_merge(&job->nest);
-    cpu_nest_run(&job->nest, run->pool, GRAIN, places_line, job);
+    if (job->nest.rank == 0) cpu_nest_merge(&job->nest);
+    const int64_t size = cpu_nest_size(&job->nest), cols = job->nest.dims[job->nest.rank - 1];
+    if (size == 0) return;
+    if (size > GRAIN && cols > COLUMNS && has_whole_lines(job)) pool_run(run->pool, (cols + COLUMNS - 1) / COLUMNS, write_columns, job);
+    else write_lines(job, 0, cols);
 }
 
 /* ---- take ---- */
