@@ -2,11 +2,9 @@
 
 Usage: train.py [--out models/kjv] [--text FILE] [--steps N] [--weights FILE.pt] ...
 
-The archive holds bf16 weights, and the last lines of the log are of those, computed in fp32. Training takes two or three minutes on a
-large GPU and a night on two cores. With --weights nothing is trained: the archive is written from an earlier run's weights (NAME.pt).
+The archive holds bf16 weights, and the last lines of the log are of those, computed in fp32. With --weights nothing is trained: the archive is written from an earlier run's weights (NAME.pt).
 
-With --command build/deepwell the steps are those of `deepwell train`: the model is exported as it begins, with its dropout, and the command runs the same batches' sizes, optimisers and rates without
-Python. It has the parameters of the last step, as nothing is evaluated on the way; NAME.start.pt2, NAME.train.txt and NAME.safetensors stay.
+The steps are those of `deepwell train`: the model is exported as it begins, with its dropout, and PyTorch only evaluates the checkpoints. NAME.start.pt2, NAME.train.txt and NAME.checkpoint stay.
 """
 import argparse
 import datetime
@@ -15,7 +13,6 @@ import math
 import platform
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -31,8 +28,8 @@ def arguments():
     p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "kjv")
     p.add_argument("--text", type=Path, help="the text, where the Debian package is not installed")
     p.add_argument("--weights", type=Path, help="write the archive from these weights; train nothing")
-    p.add_argument("--command", type=Path, help="train by this deepwell, not by PyTorch")
-    p.add_argument("--device", default="cpu", help="of --command")
+    p.add_argument("--command", type=Path, default=Path("build/deepwell"), help="what trains")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of --command")
     p.add_argument("--steps", type=int, default=4857)
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--context", type=int, default=1024)
@@ -60,81 +57,51 @@ def bits_per_byte(model, text, context, device):
     return total / (windows * (context - 1)) / math.log(2)
 
 
-def optimizers(model, args):
-    """Muon for the matrices between embedding and head (README.md has what that buys over AdamW alone), AdamW for the rest."""
-    inner = [p for n, p in model.named_parameters() if p.dim() == 2 and n.startswith("blocks.")]
-    rest = [p for n, p in model.named_parameters() if not (p.dim() == 2 and n.startswith("blocks."))]
-    return [torch.optim.Muon(inner, lr=args.lr, weight_decay=args.decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(rest, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=rest[0].is_cuda)]
-
-
-def rate(step, steps, warmup=100):
-    """Linear warm-up, then a cosine down to a hundredth."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
-
-
-def train(args, text, valid, device, log):
-    """Returns the weights of the evaluation with the fewest bits per byte on `valid`."""
-    torch.manual_seed(args.seed)
-    model = ByteGpt(dropout=args.dropout).to(device).train()
-    data = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
-    window = torch.arange(args.context + 1, device=device)
-    opts = optimizers(model, args)
-    fast = torch.compile(model) if device.type == "cuda" else model
-    best, best_state, seen, start = float("inf"), None, torch.zeros((), device=device), time.time()
-    for step in range(args.steps):
-        for opt in opts:
-            for group in opt.param_groups:
-                group["lr"] = args.lr * rate(step, args.steps)
-        at = torch.randint(0, len(data) - args.context, (args.batch, 1), device=device)
-        batch = data[at + window].long()
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            logits = fast(batch[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
-            opt.zero_grad(set_to_none=True)
-        seen += loss.detach()
-        if (step + 1) % args.every == 0 or step + 1 == args.steps:
-            bits = bits_per_byte(model, valid, args.context, device)
-            steps_seen = (step % args.every) + 1
-            log(f"{step + 1} {seen.item() / steps_seen / math.log(2):.4f} {bits:.4f} {args.lr * rate(step, args.steps):.2e} {time.time() - start:.0f}")
-            seen.zero_()
-            if bits < best:
-                best, best_state = bits, {k: v.detach().to("cpu", torch.bfloat16) for k, v in model.state_dict().items()}
-    return best_state
-
-
 def export_to_train(model, path):
     """As it trains: what drops at random is in the archive."""
     dims = {"input_ids": {0: torch.export.Dim("b"), 1: torch.export.Dim("s")}}
     torch.export.save(torch.export.export(model.train(), (), kwargs={"input_ids": torch.randint(0, 256, (3, 21))}, dynamic_shapes=dims), path)
 
 
-def train_by_command(args, text, log):
-    """What `deepwell train` makes of the same beginning, by the same optimisers and rates; a line of the log for each --every steps."""
+def bits_of(state, valid, context, device):
+    model = ByteGpt()
+    model.load_state_dict(state)
+    return bits_per_byte(model.to(device), valid, context, device)
+
+
+def train(args, text, valid, device, log):
+    """Muon for the matrices between embedding and head (README.md has what that buys over AdamW alone), AdamW for the rest; a line of the log for each --every steps, whose checkpoint is evaluated. Returns the weights of the
+    evaluation with the fewest bits per byte on `valid`, rounded to bf16."""
     torch.manual_seed(args.seed)
-    start, data, out = (Path(f"{args.out}.{end}") for end in ("start.pt2", "train.txt", "safetensors"))
+    start, data, checkpoint = (Path(f"{args.out}.{end}") for end in ("start.pt2", "train.txt", "checkpoint"))
     export_to_train(ByteGpt(dropout=args.dropout), start)
     data.write_bytes(text)
     run = subprocess.Popen([str(a) for a in (
         args.command, "train", start, "--data", data, "--loss", "next-token", "--steps", args.steps, "--batch", args.batch, "--length", args.context, "--rate", args.lr, "--schedule", "cosine",
-        "--warmup", min(100, args.steps), "--clip", 1, "--seed", args.seed, "--device", args.device, "--precision", "bf16", "--out", out, "--json",
+        "--warmup", min(100, args.steps), "--clip", 1, "--seed", args.seed, "--device", args.device, "--precision", "bf16", "--save", checkpoint, "--save-every", args.every, "--json",
         "--optimizer", f"adamw(beta2=0.95,decay=0); muon(decay={args.decay},match_rms=1) for blocks.*.weight")], stdout=subprocess.PIPE, text=True)
-    seen = []
-    for line in run.stdout:
+    seen, best, best_state, line = [], float("inf"), None, None
+
+    def evaluate(step):
+        nonlocal best, best_state
+        state = {k: v.to(torch.bfloat16) for k, v in load_file(checkpoint).items() if k in names}
+        bits = bits_of({k: v.float() for k, v in state.items()}, valid, args.context, device)
+        log(f"{step['step']} {sum(seen) / len(seen) / math.log(2):.4f} {bits:.4f} {step['rate']:.2e} {step['seconds']:.0f}")
+        seen.clear()
+        if bits < best:
+            best, best_state = bits, state
+
+    names = set(ByteGpt().state_dict())
+    for line in run.stdout:             # the checkpoint of a step is there once the next one begins, or the run has ended
         step = json.loads(line)
+        if seen and (step["step"] - 1) % args.every == 0:
+            evaluate(before)
         seen.append(step["loss"])
-        if step["step"] % args.every == 0 or step["step"] == args.steps:
-            log(f"{step['step']} {sum(seen) / len(seen) / math.log(2):.4f} - {step['rate']:.2e} {step['seconds']:.0f}")
-            seen.clear()
+        before = step
     if run.wait() != 0:
         sys.exit(run.returncode)
-    return {k: v.to(torch.bfloat16) for k, v in load_file(out).items()}
+    evaluate(before)
+    return best_state
 
 
 def sample(model, prompt, count, seed=7, top_k=40, temperature=0.8):
@@ -174,10 +141,10 @@ def main():
                 print(line, file=f, flush=True)
                 print(line, flush=True)
             log(f"# {datetime.date.today()}, {name}, torch {torch.__version__}")
-            log("# " + " ".join(f"{k}={v}" for k, v in vars(args).items() if k not in ("out", "text", "weights", "every", "command")))
+            log("# " + " ".join(f"{k}={v}" for k, v in vars(args).items() if k not in ("out", "text", "weights", "every")))
             log(f"# {len(text)} bytes to train, {len(valid)} to choose the checkpoint, {len(held_out)} held out")
             log("# step, bits per byte: training (with dropout, since the line before), validation; learning rate; seconds")
-            state = train_by_command(args, text, log) if args.command else train(args, text, valid, device, log)
+            state = train(args, text, valid, device, log)
         torch.save(state, f"{args.out}.pt")
 
     torch.set_float32_matmul_precision("highest")
