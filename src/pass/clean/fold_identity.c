@@ -227,7 +227,7 @@ dw_status fold_identity(ir_graph *graph, const ir_node *node, ir_value **same) {
     case OP_neg:
     case OP_not: return fold_involution(node, same);
     case OP_concat:
-        if (node->n_in == 1) *same = node->in[0].value;
+        if (node->n_in == 1 && op_type_equal(&node->out[0]->type, &node->in[0].value->type)) *same = node->in[0].value;   /* of nvfp4 it has another format */
         return DW_OK;
     case OP_pad:
         if (is_zero_padding(node)) *same = node->in[0].value;
