@@ -40,7 +40,7 @@ enum { DW_COMM_ID_BYTES = 64 };
  * device: "cpu" or NULL; GPUs are UNSUPPORTED. bytes: the room at id, and then what is there. */
 DW_API dw_status dw_comm_id(dw_context *context, const char *device, void *id, size_t *bytes);
 
-/* All ranks call it; it returns when all have come. MISMATCH, on every rank, names the first rank and fact in which they differ: world, mesh, or the build of the library. LOST: a rank did not
+/* All ranks call it; it returns when all have come. options NULL: one rank. MISMATCH, on every rank, names the first rank and fact in which they differ: world, mesh, or the build of the library. LOST: a rank did not
  * come in time. The engine's functions are copied; what user points to outlives the communicator. */
 DW_API dw_status dw_comm_create(dw_context *context, const char *device, const dw_comm_options *options, dw_comm **comm);
 /* Waits for nobody. A rank that waits for this one, or will, gets LOST. NULL is allowed. */

@@ -210,8 +210,10 @@ static dw_status build(dw_comm *comm, const char *device, const dw_comm_options 
 }
 
 dw_status dw_comm_create(dw_context *context, const char *device, const dw_comm_options *options, dw_comm **result) {
+    static const dw_comm_options none = {0};
     void *memory;
     *result = NULL;
+    if (options == NULL) options = &none;
     TRY(base_alloc(context, sizeof(dw_comm), _Alignof(max_align_t), &memory));
     dw_comm *comm = memory;
     *comm = (dw_comm){.kernels = {.calls = &calls}, .context = context, .rank = options->rank, .world = options->world == 0 ? 1 : options->world, .timeout_s = USUAL_TIMEOUT_S};

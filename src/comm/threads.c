@@ -191,7 +191,8 @@ static dw_status threads_bring_parts(dw_comm *comm, dw_context *context, int lin
     (void)memory;
     for (int i = 0; i < comm_count(comm, line); i++) {
         const size_t bytes = (size_t)theirs[i].dims[0] * (size_t)dw_format_bits(theirs[i].format) / 8;
-        theirs[i].data = (uint8_t *)m->room->places[comm_member(comm, line, i)].notes[line][m->meetings[line] % 2].operand.data + (size_t)comm_place(comm, line) * bytes;
+        uint8_t *whole = m->room->places[comm_member(comm, line, i)].notes[line][m->meetings[line] % 2].operand.data;
+        theirs[i].data = bytes > 0 ? whole + (size_t)comm_place(comm, line) * bytes : whole;
     }
     return DW_OK;
 }

@@ -395,7 +395,7 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         result_create(&plain, i, false, &results[i]);
         out[i] = &results[i].tensor;
     }
-    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out, 0}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
+    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out, 0, NULL}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
                       .pool = p->pools[0], .chip = level, .ways = plain_ways(p, row), .invariant = writes_blocks(p, row)};
     block workspace = block_create(row != NULL ? kernel_workspace(row, &run) : 0, 0xff);
     run.workspace = workspace.bytes;
@@ -501,7 +501,7 @@ static dw_status run_norm(program *p, const kernel_case *c, const chip_caps *chi
     const op_attrs attrs = {count, items};
     block workspace = block_create(0, 0xff);
     for (int i = 0; i < NORM_OPERANDS; i++) in[i] = &operands[i].dense;
-    kernel_run run = {.call = {p->context, op_get(c->norm), &attrs, NULL, c->norm == OP_layer_norm ? 3 : 2, in, 1, out, 0}, .pool = p->pools[0], .chip = chip};
+    kernel_run run = {.call = {p->context, op_get(c->norm), &attrs, NULL, c->norm == OP_layer_norm ? 3 : 2, in, 1, out, 0, NULL}, .pool = p->pools[0], .chip = chip};
     const dw_status status = run_on_device(p, norm_row(c), &run, run.call.n_in, operands, normed, &workspace);
     free(workspace.bytes);
     return status;
@@ -613,7 +613,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
         }
         const bool constant = runs > 1 ? t > 0 : seed % 2 == 0;
         kernel_run run = {
-            .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out, 0},
+            .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out, 0, NULL},
             .post = c->post,
             .constant_in = !constant ? 0 : ~taken,   /* nobody else writes any of them */
             .is_packed = packs,
