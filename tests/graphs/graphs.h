@@ -1,5 +1,5 @@
 /* Random graphs and what must hold of each: made from a seed (make*.c), filled by the names of their values (data.c), held against the references on every
- * instruction set or a device (steps.c) and before and after each pass (passes.c), and made small where something does not hold (shrink.c). */
+ * instruction set or a device (steps.c), before and after each pass (passes.c) and cut over ranks (ranks.c), and made small where something does not hold (shrink.c). */
 #ifndef GRAPHS_H
 #define GRAPHS_H
 
@@ -107,6 +107,8 @@ int graphs_fusion_count(void);
 const char *graphs_fusion_name(int index);
 /* The precision that a graph of that seed is compiled in; NULL: as it is. */
 const char *graphs_precision(uint64_t seed);
+/* ranks.c */
+bool checks_ranks(checks *c, const ir_graph *graph, uint64_t seed);
 /* steps.c */
 bool checks_steps(checks *c, const ir_graph *graph, const char *device, uint64_t seed);
 

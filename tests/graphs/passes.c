@@ -413,7 +413,7 @@ bool checks_passes(checks *c, const ir_graph *graph, uint64_t seed) {
     if (status == DW_OK && precision != NULL) status = pass_policy_create(c->context, precision, "policy", NULL, &policy);
     bool held = status == DW_OK || checks_fail(c, "the graph cannot be evaluated", "%s", dw_context_error(c->context));
     const pass_options options = {.check = true, .policy = policy};
-    static const unsigned stages[] = {PASS_STAGE_CLEAN, PASS_STAGE_FUSE, PASS_STAGE_CLEAN, PASS_STAGE_PRECISION, PASS_STAGE_MERGE, PASS_STAGE_CHAIN};
+    static const unsigned stages[] = {PASS_STAGE_CLEAN, PASS_STAGE_FUSE, PASS_STAGE_CLEAN, PASS_STAGE_PRECISION, PASS_STAGE_SHARD, PASS_STAGE_MERGE, PASS_STAGE_CHAIN};
     for (size_t i = 0; held && i < COUNT_OF(stages); i++) held = run_stage(&w, changing, stages[i], &options);
     held = held && none_undone(c, changing);
     pass_policy_destroy(policy);

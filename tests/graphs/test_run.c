@@ -68,6 +68,7 @@ bool checks_hold(checks *c, const char *words, uint64_t seed, bool *meant) {
     if (held && *meant) {
         const char *device = c->device_name != NULL ? c->device_name : c->levels[num_random(seed, 7) % (uint64_t)c->level_count];
         if (c->device_name == NULL) held = checks_passes(c, graph, seed);
+        if (held && c->device_name == NULL) held = checks_ranks(c, graph, seed);
         if (held) held = checks_steps(c, graph, device, seed);
     }
     ir_graph_destroy(graph);
@@ -141,6 +142,9 @@ static void print_met(const checks *c) {
     for (int i = 0; i < graphs_fusion_count(); i++) printf(" %s=%lld", graphs_fusion_name(i), (long long)c->fusions_met[i]);
     printf("\npasses met:");
     for (int i = 0; pass_get(i) != NULL; i++) printf(" %s=%lld", pass_get(i)->name, (long long)c->passes_met[i]);
+    printf("\ncollectives met:");
+    for (int i = 0; i < OP_COUNT; i++)
+        if (op_has((op_id)i, OP_TRAIT_COLLECTIVE) && c->ops_met[i] > 0) printf(" %s=%lld", op_get((op_id)i)->name, (long long)c->ops_met[i]);
     printf("\nnever met:");
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_OPERANDS = 64, MAX_RESULTS = 8, SMALL_SIZE = 3 };
+enum { MAX_OPERANDS = 64, MAX_RESULTS = 8, MAX_RANKS = 16, SMALL_SIZE = 3 };
 
 struct evaluation {
     dw_context *context;
@@ -238,7 +238,8 @@ void evaluation_perturb(evaluation *evaluation, uint64_t seed, double places) {
     evaluation->places = places;
 }
 
-static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *node) {
+/* group: of a collective the ranks that take part; NULL: the rank is alone. */
+static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *node, const op_group *group) {
     const dw_tensor *in[MAX_OPERANDS], *out[MAX_RESULTS];
     for (int i = 0; i < node->n_in; i++) in[i] = node->in[i].value != NULL ? evaluation_value(evaluation, node->in[i].value) : NULL;
     for (int i = 0; i < node->n_out; i++) {
@@ -248,7 +249,7 @@ static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *n
     }
     const op_def *def = op_get(node->op);
     op_call call = {.context = evaluation->context, .op = def, .attrs = &node->attrs, .symbols = evaluation->symbols,
-                    .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = out};
+                    .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = out, .group = group};
     dw_status status = def->reference(&call);
     for (int i = 0; status == DW_OK && evaluation->places > 0 && i < node->n_out; i++) perturb(evaluation, node, out[i]);
     if (status == DW_OK) return DW_OK;
@@ -287,7 +288,8 @@ static dw_status end_states(evaluation *evaluation, arena *arena) {
     return DW_OK;
 }
 
-dw_status evaluation_run(evaluation *evaluation) {
+/* Everything before the first node. */
+static dw_status begin(evaluation *evaluation) {
     const ir_graph *graph = evaluation->graph;
     solve_symbols(evaluation);
     for (int i = 0; i < evaluation->symbol_count; i++) {
@@ -297,11 +299,23 @@ dw_status evaluation_run(evaluation *evaluation) {
     TRY(check_bound(evaluation, graph->inputs, graph->input_count));
     TRY(check_bound(evaluation, graph->params, graph->param_count));
     evaluation->turn = 1 - evaluation->turn;
-    arena *arena = &evaluation->runs[evaluation->turn];
-    arena_free(arena);
-    TRY(begin_states(evaluation, arena));
-    for (const ir_node *node = graph->first; node != NULL; node = node->next) TRY(run_node(evaluation, arena, node));
-    return end_states(evaluation, arena);
+    arena_free(&evaluation->runs[evaluation->turn]);
+    return begin_states(evaluation, &evaluation->runs[evaluation->turn]);
+}
+
+dw_status evaluation_run(evaluation *evaluation) { return evaluation_run_ranks(1, &evaluation); }
+
+dw_status evaluation_run_ranks(int count, evaluation *const *ranks) {
+    dw_tensor operands[MAX_RANKS];
+    if (count > MAX_RANKS) return base_fail(ranks[0]->context, DW_LIMIT, "%d ranks are evaluated, at most %d can be", count, MAX_RANKS);
+    for (int i = 0; i < count; i++) TRY(begin(ranks[i]));
+    for (const ir_node *node = ranks[0]->graph->first; node != NULL; node = node->next) {
+        const bool meets = count > 1 && op_has(node->op, OP_TRAIT_COLLECTIVE);
+        for (int i = 0; meets && i < count; i++) operands[i] = *evaluation_value(ranks[i], node->in[0].value);
+        for (int i = 0; i < count; i++) TRY(run_node(ranks[i], &ranks[i]->runs[ranks[i]->turn], node, meets ? &(op_group){i, count, operands} : NULL));
+    }
+    for (int i = 0; i < count; i++) TRY(end_states(ranks[i], &ranks[i]->runs[ranks[i]->turn]));
+    return DW_OK;
 }
 
 void evaluation_reset(evaluation *evaluation) {

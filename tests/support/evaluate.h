@@ -23,6 +23,8 @@ dw_status evaluation_bind_random(evaluation *evaluation, uint64_t seed);
 
 /* Runs all nodes once. The next values of states are what the following run begins with. */
 dw_status evaluation_run(evaluation *evaluation);
+/* The same of several ranks, node by node: evaluations of one graph, in the order of the ranks along the one axis that its collectives are over. Each has its place by evaluation_set_symbol. */
+dw_status evaluation_run_ranks(int count, evaluation *const *ranks);
 /* Are results of that op elements of operands, or integers, so that nothing is rounded? */
 bool evaluation_keeps_elements(op_id op);
 /* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed, by up to as many where the seed is odd: what

@@ -116,11 +116,13 @@ static shard_step follow_rotary(const ir_node *node, int index, int axis) {
     return to >= 0 && to < y->rank - 2 && x->dims[axis] == y->dims[to] ? at(to) : nowhere;
 }
 
-/* Batches of both, rows of a, columns of b. What post takes is aligned with the result. */
+/* Batches of both, rows of a, columns of b. What post takes is aligned with the result. Of steps that take pairs of columns none goes on with some columns. */
 static shard_step follow_matmul(const ir_node *node, int index, int axis) {
-    const op_type *x = &ir_in(node, index)->type, *y = &ir_out(node)->type;
+    const op_type *x = &ir_in(node, index)->type, *y = &ir_out(node)->type, *b = &ir_in(node, 1)->type;
     const int to = axis + y->rank - x->rank;
     const bool turned = index == 0 ? ir_bool(node, OP_ATTR_at) : index == 1 && ir_bool(node, OP_ATTR_bt);
+    const bool of_columns = index == 1 ? axis == b->rank - (turned ? 2 : 1) : index > 1 && to == y->rank - 1;
+    if (of_columns && b->dims[b->rank - (ir_bool(node, OP_ATTR_bt) ? 2 : 1)] != y->dims[y->rank - 1]) return nowhere;
     if (index > 1 || axis < x->rank - 2) return to >= 0 && x->dims[axis] == y->dims[to] ? at(to) : nowhere;
     if (index == 0) return axis == x->rank - (turned ? 1 : 2) ? at(y->rank - 2) : nowhere;
     return axis == x->rank - (turned ? 2 : 1) ? at(y->rank - 1) : nowhere;

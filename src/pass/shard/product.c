@@ -202,6 +202,11 @@ dw_status shard_product(sharding *sharding, ir_node *node, bool *done) {
     const shard_record *a = shard_of(sharding, ir_in(node, 0));
     if (a->place.kind == SHARD_EXPERTS) return DW_OK;
     const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
+    if (dw_format_is_block(ir_out(node)->type.format)) {   /* quantised in place: its scales are of all columns' sums */
+        if (split != PASS_SPLIT_chosen && split != PASS_SPLIT_whole) return fail_split(sharding, node, pass_split_name(split), rule, "its result comes in blocks", 0, 1, "leave it whole");
+        shard_tell(sharding, node, "whole", "its result comes in blocks");
+        return DW_OK;
+    }
     if (split != PASS_SPLIT_whole && split != PASS_SPLIT_column) {
         TRY(choose_rows(sharding, &product, split, rule, &place));
         if (place.local > 0) {

@@ -248,9 +248,20 @@ static dw_status finish(sharding *sharding) {
     return DW_OK;
 }
 
+/* Has the graph collectives over the axis? Then somebody has cut it, and its weights are a rank's own. */
+static bool is_cut_already(const sharding *sharding) {
+    for (const ir_node *node = sharding->graph->first; node != NULL; node = node->next)
+        if (op_has(node->op, OP_TRAIT_COLLECTIVE) && strcmp(ir_attr_text(node, OP_ATTR_over), sharding->over) == 0) {
+            if (sharding->report != NULL) text_printf(sharding->report, "  %-44s %-11s it has collectives over %s already, such as %s, and stays as it is\n", "graph", "as-it-is", sharding->over, op_get(node->op)->name);
+            return true;
+        }
+    return false;
+}
+
 static dw_status cut_graph(sharding *sharding) {
     ir_graph *graph = sharding->graph;
     bool changed = false;
+    if (is_cut_already(sharding)) return DW_OK;
     char name[OP_MESH_NAME + sizeof DIM_RANK];
     snprintf(name, sizeof name, DIM_RANK "%s", sharding->over);
     TRY_DIM(graph->context, sharding->rank, dim_symbol(graph->dims, name, 0, sharding->ranks - 1));

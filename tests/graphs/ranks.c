@@ -1,0 +1,142 @@
+/* A graph that is cut over ranks, by splits that the seed draws: all ranks, node by node by the references, beside the graph as it was. */
+#include "tests/graphs/graphs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/pass.h"
+
+/* What sums in another order may do: so many times what moving every number by a place does, and fp32's own; of a precision of few bits one more code of a block. */
+enum { TIMES = 16, MOVES = 4 };
+#define LEAST 1e-5
+
+static const char *const lines[] = {"", "* = whole\n", "* = column\n", "* = row\n", "* = vocabulary\n", "* = heads\n"};
+
+static dw_status bind(const ir_graph *graph, uint64_t seed, int turn, arena *arena, evaluation *evaluation) {
+    int64_t symbols[64], dims[DW_MAX_RANK];
+    if (dim_symbol_count(graph->dims) > (int)COUNT_OF(symbols)) return DW_LIMIT;
+    graphs_sizes(graph, seed, turn, symbols);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const op_type *type = &graph->inputs[i]->type;
+        dw_tensor tensor;
+        for (int d = 0; d < type->rank; d++) TRY(dim_eval(graph->context, type->dims[d], symbols, &dims[d]));
+        TRY(graphs_tensor(arena, type->format, type->scale_layout, type->rank, dims, &tensor));
+        TRY(graphs_fill(graph->context, &tensor, graph->inputs[i]->name, seed));
+        TRY(evaluation_bind(evaluation, graph->inputs[i]->name, &tensor));
+    }
+    for (int i = 0; i < dim_symbol_count(graph->dims); i++) TRY(evaluation_set_symbol(evaluation, dim_symbol_name(graph->dims, i), symbols[i]));
+    return DW_OK;
+}
+
+typedef struct cut { const ir_graph *whole; ir_graph *part; int ranks; uint64_t seed; } cut;
+
+/* The graph as precision leaves it, and a copy that is cut; part NULL: the splits are refused. */
+static dw_status make_part(const ir_graph *graph, cut *cut) {
+    pass_splits *splits = NULL;
+    TRY(ir_graph_clone(graph, &cut->part));
+    TRY(pass_splits_create(graph->context, "tp", cut->ranks, "seed", lines[num_random(cut->seed, 31) % COUNT_OF(lines)], &splits));
+    const pass_options options = {.check = true, .splits = splits};
+    dw_status status = pass_run(cut->part, PASS_STAGE_SHARD, &options);
+    if (status == DW_OK) status = pass_run(cut->part, PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &options);
+    pass_splits_destroy(splits);
+    if (status == DW_OK) return DW_OK;
+    ir_graph_destroy(cut->part);
+    cut->part = NULL;
+    return status == DW_INVALID && strstr(dw_context_error(graph->context), "shard: ") != NULL ? DW_OK : status;
+}
+
+static bool is_finite(const dw_tensor *tensor) {
+    int64_t index[DW_MAX_RANK] = {0};
+    if (num_info(tensor->format)->class != NUM_FLOAT && num_info(tensor->format)->class != NUM_BLOCK) return true;
+    for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++, op_tensor_next(tensor, index))
+        if (!isfinite(op_tensor_load(tensor, index)) || fabs(op_tensor_load(tensor, index)) > 1e30) return false;
+    return true;
+}
+
+/* How far outputs move when every number does, the most of some times. */
+static dw_status find_moves(const cut *cut, int turn, arena *arena, evaluation *base, double *moves) {
+    for (size_t i = 0; i < cut->whole->output_count; i++) moves[i] = 0;
+    for (int move = 0; move < MOVES; move++) {
+        evaluation *moved;
+        TRY(evaluation_create(cut->whole, &moved));
+        dw_status status = bind(cut->whole, cut->seed, turn, arena, moved);
+        evaluation_perturb(moved, 2 * cut->seed + (uint64_t)move + 1, 1);
+        if (status == DW_OK) status = evaluation_run(moved);
+        for (size_t i = 0; status == DW_OK && i < cut->whole->output_count; i++) {
+            const double error = tensor_error(evaluation_value(moved, cut->whole->outputs[i].value), evaluation_value(base, cut->whole->outputs[i].value));
+            if (!(error <= moves[i])) moves[i] = error;
+        }
+        evaluation_destroy(moved);
+        if (status != DW_OK) return status;
+    }
+    return DW_OK;
+}
+
+static bool compare(checks *c, const cut *cut, int turn, arena *arena, evaluation *base, evaluation *const *ranks) {
+    double *moves = arena_new(arena, cut->whole->output_count + 1, sizeof *moves);
+    if (moves == NULL || find_moves(cut, turn, arena, base, moves) != DW_OK) return true;
+    for (size_t i = 0; i < cut->whole->output_count; i++) {
+        const dw_tensor *expected = evaluation_value(base, cut->whole->outputs[i].value);
+        if (!is_finite(expected)) continue;
+        for (int rank = 0; rank < cut->ranks; rank++) {
+            const double error = tensor_error(evaluation_value(ranks[rank], cut->part->outputs[i].value), expected);
+            if (!(error <= LEAST + TIMES * moves[i])) return checks_fail(c, "ranks give another output", "output %s of rank %d of %d: off by %.2e, moved by %.2e", cut->whole->outputs[i].name, rank, cut->ranks, error, moves[i]);
+        }
+    }
+    return true;
+}
+
+static bool run_turn(checks *c, const cut *cut, int turn) {
+    enum { MOST = 4 };
+    evaluation *base = NULL, *ranks[MOST] = {NULL};
+    char place[16] = DIM_RANK "tp";
+    arena arena;
+    arena_init(&arena, c->context);
+    dw_status status = evaluation_create(cut->whole, &base);
+    if (status == DW_OK) status = bind(cut->whole, cut->seed, turn, &arena, base);
+    const bool meant = status == DW_OK && evaluation_run(base) == DW_OK;
+    for (int i = 0; meant && status == DW_OK && i < cut->ranks; i++) {
+        status = evaluation_create(cut->part, &ranks[i]);
+        if (status == DW_OK) status = bind(cut->part, cut->seed, turn, &arena, ranks[i]);
+        if (status == DW_OK && dim_symbol_find(cut->part->dims, place) >= 0) status = evaluation_set_symbol(ranks[i], place, i);
+    }
+    if (meant && status == DW_OK) status = evaluation_run_ranks(cut->ranks, ranks);
+    bool held = status == DW_OK || !meant || checks_fail(c, "ranks cannot be evaluated", "%s", dw_context_error(c->context));
+    if (held && meant) held = compare(c, cut, turn, &arena, base, ranks);
+    for (int i = 0; i < MOST; i++) evaluation_destroy(ranks[i]);
+    evaluation_destroy(base);
+    arena_free(&arena);
+    return held;
+}
+
+/* Those are cut already, for other ranks. */
+static bool has_collectives(const ir_graph *graph) {
+    for (const ir_node *node = graph->first; node != NULL; node = node->next)
+        if (op_has(node->op, OP_TRAIT_COLLECTIVE)) return true;
+    return false;
+}
+
+bool checks_ranks(checks *c, const ir_graph *graph, uint64_t seed) {
+    if (has_collectives(graph)) return true;
+    cut cut = {.ranks = 2 + (int)(num_random(seed, 30) % 3), .seed = seed};
+    ir_graph *whole = NULL;
+    pass_policy *policy = NULL;
+    const char *precision = graphs_precision(seed);
+    bool held = true;
+    dw_status status = ir_graph_clone(graph, &whole);
+    if (status == DW_OK && precision != NULL) status = pass_policy_create(c->context, precision, "policy", NULL, &policy);
+    const pass_options options = {.policy = policy};
+    if (status == DW_OK) status = pass_run(whole, PASS_STAGE_CLEAN | PASS_STAGE_FUSE | PASS_STAGE_PRECISION, &options);
+    cut.whole = whole;
+    if (status == DW_OK) {
+        status = make_part(whole, &cut);
+        held = status == DW_OK || checks_fail(c, "a cut fails", "%s", dw_context_error(c->context));
+    }
+    for (const ir_node *node = cut.part != NULL && c->counting ? cut.part->first : NULL; node != NULL; node = node->next) c->ops_met[node->op] += op_has(node->op, OP_TRAIT_COLLECTIVE);
+    for (int turn = 0; held && cut.part != NULL && turn <= (dim_symbol_count(graph->dims) > 0); turn++) held = run_turn(c, &cut, turn);
+    pass_policy_destroy(policy);
+    ir_graph_destroy(cut.part);
+    ir_graph_destroy(whole);
+    return held;
+}
