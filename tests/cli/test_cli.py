@@ -305,6 +305,27 @@ LOSS = """graph loss
 """
 
 
+def test_ranks_do_what_one_does(folder):
+    text = ("--prompt", "And it came to pass", "--tokens", "12", "--threads", "2")
+    whole = succeeds("generate", KJV, *text)
+    expect(succeeds("generate", KJV, *text, "--world", "2") == whole, "two ranks make the same text")
+    expect(succeeds("generate", KJV, *text, "--mesh", "dp=2,tp=1") == whole, "and so do replicas")
+    out, split = os.path.join(folder, "ranks.dw"), os.path.join(folder, "split.txt")
+    succeeds("compile", KJV, "--world", "2", "-o", out)
+    expect(succeeds("generate", out, *text, "--world", "2") == whole, "and a file that was compiled for them")
+    fails(1, ["MISMATCH", "is compiled for 2 ranks (tp=2), and there is 1"], "generate", out, *text)
+    report = succeeds("check", KJV, "--world", "3", "--json")
+    expect(all(row["relative"] < 1e-5 for row in json.loads(report)["outputs"]), f"three ranks give the outputs of the whole: {report}")
+    told = json.loads(succeeds("explain", KJV, "--mesh", "tp=2", "--json"))["ranks"]
+    expect({"layers": "blocks.*.mlp.down", "split": "row", "reason": "its operand is split along k", "count": 4} in told["splits"], f"splits are told: {told}")
+    expect(told["weight_bytes"] < 0.6 * told["whole_weight_bytes"] and told["runs"][0]["collectives"] > 0, f"and what a rank has and sends: {told}")
+    with open(split, "w", encoding="utf-8") as file:
+        file.write("nothing.of.it = row\n")
+    fails(1, ["rank 0: INVALID", "the pattern of 'nothing.of.it = row (shard:1)' matches no layer"], "generate", KJV, *text, "--world", "2", "--shard", split)
+    fails(2, ["--mesh tp=0"], "generate", KJV, *text, "--mesh", "tp=0")
+    fails(1, ["INVALID", "no model is cut over axis 'sp'"], "explain", KJV, "--mesh", "sp=2")
+
+
 def test_gradients_of_a_loss_are_written(folder):
     paths = {name: os.path.join(folder, name) for name in ("loss.txt", "w.safetensors", "x.safetensors", "g.safetensors")}
     open(paths["loss.txt"], "w").write(LOSS)
