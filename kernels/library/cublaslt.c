@@ -154,23 +154,43 @@ static dw_status find_candidate(dw_context *context, const cublaslt *lt, const c
     return DW_OK;
 }
 
+static cublaslt_key key_of(const cublaslt_product *p) {
+    return (cublaslt_key){{p->m, p->n, p->k, p->stride_a, p->stride_b, p->stride_d, p->batch_a, p->batch_b, p->batch_d},
+                          {p->batches, p->transpose_a, p->transpose_b, p->type, p->type_d, p->type_bias, p->mode_a, p->mode_b, p->epilogue, p->candidate},
+                          {alignment_of(p->a), alignment_of(p->b), alignment_of(p->c != 0 ? p->c : p->d), alignment_of(p->d)},
+                          (p->c != 0) | (uint32_t)(p->bias != 0) << 1 | (uint32_t)(p->scales_a != 0) << 2 | (uint32_t)(p->scales_b != 0) << 3,
+                          0};
+}
+
+/* What was chosen for such a product before, or is now. */
+static dw_status choose(dw_context *context, cublaslt *lt, const cublaslt_product *p, described *by, cublaslt_candidate *chosen) {
+    const cublaslt_key key = key_of(p);
+    cublaslt_kept *kept = &lt->kept[base_hash(&key, sizeof key, 0) % CUBLASLT_KEPT];
+    if (!kept->is_there || memcmp(&kept->key, &key, sizeof key) != 0) {
+        TRY(prefer(context, lt, p, by));
+        TRY(find_candidate(context, lt, p, by, chosen));
+        *kept = (cublaslt_kept){key, *chosen, true};
+    }
+    *chosen = kept->chosen;
+    return DW_OK;
+}
+
 static void *at(uint64_t address) { return (void *)(uintptr_t)address; }
 
 static uint64_t align(uint64_t address) { return (address + CUBLASLT_WORKSPACE_ALIGN - 1) / CUBLASLT_WORKSPACE_ALIGN * CUBLASLT_WORKSPACE_ALIGN; }
 
-static dw_status multiply(const kernel_library_call *call, const cublaslt *lt, const cublaslt_product *p, described *by) {
+static dw_status multiply(const kernel_library_call *call, cublaslt *lt, const cublaslt_product *p, described *by) {
     const float alpha = 1, beta = p->c != 0 ? 1 : 0;
     cublaslt_candidate chosen;
     TRY(describe(call->context, lt, p, by));
-    TRY(prefer(call->context, lt, p, by));
-    TRY(find_candidate(call->context, lt, p, by, &chosen));
+    TRY(choose(call->context, lt, p, by, &chosen));
     LT_TRY(call->context, lt, Matmul, lt->handle, by->desc, &alpha, at(p->a), by->a, at(p->b), by->b, &beta, at(p->c != 0 ? p->c : p->d), by->d, at(p->d), by->d, &chosen.algorithm,
            at(align(p->workspace)), CUBLASLT_WORKSPACE, call->stream);
     return DW_OK;
 }
 
 dw_status cublaslt_enqueue(const kernel_library_call *call) {
-    const cublaslt *lt = call->own;
+    cublaslt *lt = call->own;
     described by = {0};
     dw_status status = multiply(call, lt, call->arguments, &by);
     forget(lt, &by);

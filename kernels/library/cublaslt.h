@@ -5,11 +5,26 @@
 #include "kernel/kernel.h"
 #include "kernels/library/cublaslt_abi.h"
 
+/* What the library's choice for a product follows from: all of it but the operands' addresses, of which it is told by how much they are aligned, and which are there. */
+typedef struct cublaslt_key {
+    int64_t sizes[9];                 /* m, n, k, strides, batch strides */
+    int32_t kinds[10];                /* batches, transposes, types, scale modes, epilogue, candidate */
+    uint32_t alignments[4];           /* of a, b, c and d */
+    uint32_t there;                   /* c, bias, scales of a, scales of b, by bits */
+    uint32_t unused;
+} cublaslt_key;
+
+/* Choices that were made, each at the place that its key's hash says; a later one takes it over. Asking the library takes it a tenth of a millisecond and more, and a model asks for the same product once a layer
+ * whenever the number of rows changes. */
+enum { CUBLASLT_KEPT = 256 };
+typedef struct cublaslt_kept { cublaslt_key key; cublaslt_candidate chosen; bool is_there; } cublaslt_kept;
+
 typedef struct cublaslt {
 #define CUBLASLT_CALL(returns, name, parameters) returns (*name) parameters;
 #include "kernels/library/cublaslt.def"
 #undef CUBLASLT_CALL
     cublaslt_handle handle;
+    cublaslt_kept kept[CUBLASLT_KEPT];
 } cublaslt;
 
 /* Of what the library proposes for a product, the first so many can be asked for. */

@@ -356,8 +356,9 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
             a.reduces = sim_has(&op->mods, SIM_MOD_reduce);
             if (a.reduces && !async_can_combine(op, a.map.type)) return sim_find(w, op, lane, "tensors of that type (number %d of the driver's) are not combined so", a.map.type);
             if (a.at[0] % step != 0) return sim_find(w, op, lane, "the first coordinate %d of a tensor of small elements is no multiple of %d", a.at[0], step);
-            if (a.map.swizzle != CUDA_SWIZZLE_NONE && a.at[0] * (int64_t)grain->from / grain->elements % 16 != 0)
-                return sim_find(w, op, lane, "the first coordinate %d of a map that swizzles is at no multiple of 16 bytes: an H100 ends so with an illegal instruction", a.at[0]);
+            if (a.map.im2col == 0 && a.at[0] * (int64_t)grain->from / grain->elements % 16 != 0)
+                return sim_find(w, op, lane, "the first coordinate %d is at no multiple of 16 bytes: an H100 ends so with an illegal instruction", a.at[0]);
+            if (a.map.im2col == 0 && c->store && a.at[0] < 0) return sim_find(w, op, lane, "stores begin at %d, in front of the tensor: an H100 ends so with an illegal instruction", a.at[0]);
         } else {
             a.global = global;
             a.bytes = a.arriving = ((const uint32_t *)sim_row(w, c->bytes))[lane];

@@ -24,6 +24,7 @@ typedef struct fake_cuda_control {
     int library_version;          /* of the stand-in for cuBLASLt: 130000 */
     int cudnn_version;            /* of the stand-in for cuDNN: 91900 */
     int library_refuses;          /* they propose nothing for any call */
+    int library_asked;            /* how often it was asked what there is for a product */
     int library_calls;            /* products and attentions that they have run */
     int library_live;             /* their handles, descriptions, layouts and preferences */
 } fake_cuda_control;

@@ -110,6 +110,7 @@ static int is_product(const struct cublaslt_desc_st *d, const struct cublaslt_la
 cublaslt_status cublasLtMatmulAlgoGetHeuristic(cublaslt_handle handle, cublaslt_desc desc, cublaslt_layout a, cublaslt_layout b, cublaslt_layout c, cublaslt_layout d,
                                                cublaslt_preference preference, int asked, cublaslt_candidate *candidates, int *found) {
     *found = 0;
+    fake_cuda.library_asked++;
     if (handle == NULL || asked < 2 || preference->workspace == 0 || preference->reductions != CUBLASLT_REDUCTION_F32) return CUBLASLT_INVALID_VALUE;
     if (fake_cuda.library_refuses || c->type != d->type || !is_product(desc, a, b, d)) return CUBLASLT_NOT_SUPPORTED;
     for (*found = 0; *found < 2; ++*found) candidates[*found] = (cublaslt_candidate){.algorithm = {{(uint64_t)*found + 1}}, .workspace_bytes = preference->workspace};

@@ -73,7 +73,7 @@ static void its_calls_are_nodes_of_the_graph(void **state) {
     evaluation *oracle;
     const int64_t first = 6;
     assert_ok(context, evaluation_create(model->captured, &oracle));
-    fake->calls = fake->library_calls = 0;
+    fake->calls = fake->library_calls = fake->library_asked = 0;
     for (uint64_t i = 0; i < 3; i++) assert_runs_as_references(context, session, oracle, model->captured, &first, RUN_SMALL_INTEGERS, i);
     assert_int_equal(count_calls("StreamBeginCapture"), 1);
     assert_int_equal(count_calls("StreamEndCapture"), 1);
@@ -83,6 +83,10 @@ static void its_calls_are_nodes_of_the_graph(void **state) {
     for (int64_t s = 20; s < 30; s++) assert_runs_as_references(context, session, oracle, model->captured, &s, RUN_SMALL_INTEGERS, (uint64_t)s);
     assert_int_equal(count_calls("GraphInstantiate"), ENGINE_BINDINGS);
     assert_true(count_calls("GraphExecChildGraphNodeSetParams") > 0);
+    const int asked = fake->library_asked;          /* once for each size: what was chosen is kept */
+    assert_int_equal(asked, 11);
+    for (int64_t s = 20; s < 30; s++) assert_runs_as_references(context, session, oracle, model->captured, &s, RUN_SMALL_INTEGERS, (uint64_t)s);
+    assert_int_equal(fake->library_asked, asked);
     evaluation_destroy(oracle);
     dw_session_destroy(session);
     dw_model_destroy(model);

@@ -305,7 +305,7 @@ static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
         return start + more.start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousands * more.thousand_us[rows <= MANY ? 0 : rows <= 2 * MANY ? 1 : 2];
     }
     const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1, least = narrow && num_info(b)->scale == DW_FORMAT_f32 ? LEAST_US : 0;
-    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
+    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? (least > 0 ? 1 : 0.917) : 0.66) : rows <= 2 ? 0.704 : 0.448;
     return fmax(least, start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * thousands);
 }
 
