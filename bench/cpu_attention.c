@@ -108,7 +108,7 @@ static void measure(const bench *b, const shape *z) {
     const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_dim(OP_ATTR_offset, dim_constant(dims, z->t - z->s)), op_set_real(OP_ATTR_scale, 0.125)};
     const op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[ATTENTION_OPERANDS] = {&in_q, &k, &v}, *results[] = {&out};
-    kernel_run run = {.call = {b->context, op_get(OP_attention), &attrs, NULL, 3, in, 1, results, 0}, .pool = b->device->pool, .chip = &b->device->caps};
+    kernel_run run = {.call = {b->context, op_get(OP_attention), &attrs, NULL, 3, in, 1, results, 0, NULL}, .pool = b->device->pool, .chip = &b->device->caps};
     chip_caps caps = {0};
     check(device_measure_cpu(b->context, b->device->pool, &caps), b->context);
     timing times[2] = {{0}};

@@ -145,7 +145,7 @@ static void run_case(const bench *b, const kernel_case *c) {
         text_init(&why, b->context);
         bool accepted = kernel_refusal(row, NULL, &problem, &why) == NULL;
         text_free(&why);
-        kernel_run run = {.call = {b->context, c->op, &c->attrs, NULL, c->n_in, in_pointers, c->n_out, out_pointers, 0}, .post = c->post, .pool = b->pool,
+        kernel_run run = {.call = {b->context, c->op, &c->attrs, NULL, c->n_in, in_pointers, c->n_out, out_pointers, 0, NULL}, .post = c->post, .pool = b->pool,
                           .chip = &b->chip};
         if (accepted) measure(b, c, row, &problem, &run);
     }

@@ -99,7 +99,7 @@ static void set_up(const bench *b, const char *line, product *p) {
     p->items[0] = op_set_bool(OP_ATTR_at, at != 0);
     p->items[1] = op_set_bool(OP_ATTR_bt, bt != 0);
     p->attrs = (op_attrs){2, p->items};
-    p->run = (kernel_run){.call = {b->context, op_get(OP_matmul), &p->attrs, NULL, 2, p->in, 1, p->results, 0}, .pool = b->device->pool, .chip = &b->device->caps};
+    p->run = (kernel_run){.call = {b->context, op_get(OP_matmul), &p->attrs, NULL, 2, p->in, 1, p->results, 0, NULL}, .pool = b->device->pool, .chip = &b->device->caps};
     if (packed) pack(b, p);
     p->memory[3] = room(p->row->workspace(&p->run));
     p->run.workspace = p->memory[3];

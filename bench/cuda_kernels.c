@@ -180,7 +180,7 @@ static struct { bool given; kernel_case line; set set; const kernel_row *row; } 
 static dw_status record_behind(device_graph *graph) {
     set *s = &behind.set;
     const kernel_case *c = &behind.line;
-    kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps,
+    kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps,
                             .ways = (UINT32_C(1) << behind.row->way_count) - 1};
     return gpu->calls->graph_add(gpu, graph, behind.row, &run);
 }
@@ -192,7 +192,7 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
         if (behind.given) TRY(record_behind(t->graph));
-        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
         const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
         if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
         if (t->beside != AS_IT_COMES && c->plain != DW_FORMAT_COUNT) {

@@ -90,7 +90,7 @@ static void attend(const fixture *f, const kernel_row *row, int first, int count
     const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_dim(OP_ATTR_offset, dim_constant(dims, first)), op_set_real(OP_ATTR_scale, 0.2)};
     const op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[] = {&q, &k, &v, &hides}, *results[] = {&out};
-    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, mask != NULL ? 4 : 3, in, 1, results, 0}, .pool = f->device->pool, .chip = &f->device->caps};
+    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, mask != NULL ? 4 : 3, in, 1, results, 0, NULL}, .pool = f->device->pool, .chip = &f->device->caps};
     assert_int_equal(row->run(&run), DW_OK);
     widen(&out, result);
     dim_table_destroy(dims);
@@ -201,7 +201,7 @@ static dw_status attend_paged(const fixture *f, const kernel_row *row, pool *poo
     const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_real(OP_ATTR_scale, 0.2)};
     const op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[] = {&q, &p->k, &p->v, NULL, NULL, NULL, &of_row, &of_position, &p->entries}, *results[] = {&out};
-    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, has_table ? 9 : 8, in, 1, results, 0}, .pool = pool, .chip = &f->device->caps};
+    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, has_table ? 9 : 8, in, 1, results, 0, NULL}, .pool = pool, .chip = &f->device->caps};
     const dw_status status = row->run(&run);
     if (status == DW_OK) widen(&out, result);
     return status;

@@ -183,7 +183,7 @@ static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, c
         assert_int_equal(op_tensor_bind(f->context, c->out[i], NULL, NULL, &out[i]), DW_OK);
         outs[i] = &out[i];
     }
-    kernel_run run = {.call = {f->context, c->op, &c->attrs, NULL, c->n_in, ins, c->n_out, outs, 0}, .post = c->post, .chip = chip, .ways = ways};
+    kernel_run run = {.call = {f->context, c->op, &c->attrs, NULL, c->n_in, ins, c->n_out, outs, 0, NULL}, .post = c->post, .chip = chip, .ways = ways};
     dw_status status = kernel_shape(row, &run, &recorder.launcher);
     if (status == DW_UNSUPPORTED && way != NULL && recorder.count == 0) f->refusals++;
     else if (status != DW_OK) report(&recorder, "shape", dw_context_error(f->context));
@@ -360,7 +360,7 @@ static void matrices_of_groups_are_dequantised_in_parts(void **state) {
         if (ways == 0) continue;
         found++;
         parts p = {.launcher = {note_part}};
-        const kernel_run run = {.call = {context, op_get(OP_grouped_matmul), &attrs, NULL, 3, ins, 1, outs, 0}, .chip = &chip, .ways = ways};
+        const kernel_run run = {.call = {context, op_get(OP_grouped_matmul), &attrs, NULL, 3, ins, 1, outs, 0, NULL}, .chip = &chip, .ways = ways};
         const size_t a_bytes = (size_t)ROWS * SIZE * 2, b_bytes = (size_t)SIZE * SIZE * 2;
         assert_int_equal(kernel_workspace(row, &run), a_bytes + 8 * b_bytes);
         assert_int_equal(kernel_shape(row, &run, &p.launcher), DW_OK);
