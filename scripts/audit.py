@@ -14,6 +14,8 @@ instruction once, as the code of a wait that succeeds at once and of every branc
  multiply  instructions a k-block of a warp that multiplies, beside the one for each of its sums that threads add themselves (fp8 by wgmma): at most 40
  load      of the warp that loads: at most 24
  cover     stages x cycles of a k-block, by the slower of its matrix instructions and of what the L2 cache gives: at least 1600; of tiles of at most 64 columns, which read main memory, or 64 KB in flight
+ soften    attention by tcgen05, position alone: instructions of the loop of its softmax, with what blocks with hidden keys alone run, and global memory in it
+ issue     the same: of the loop of its products, a tile and a block of keys
  epilogue  it runs under the products of the next tile, and takes no longer than those of the shortest k claimed"""
 import fnmatch
 import os
@@ -165,6 +167,43 @@ def audit_tile(tile, chip, findings):
         findings.append(("epilogue", "behind"))
 
 
+# ---- attention ----------------------------------------------------------------------------------------------------------------
+
+HIDING, SELDOM = 3 * 128, 24      # what hides keys of a row: two tests and a choice each; what a largest score that has moved costs besides
+
+
+def attention_claims():
+    """Instructions of a block of keys as kernels/attention/tcgen05/tcgen05.c reckons with them."""
+    return {name: int(value) for name, value in re.findall(r"(\w+_INSTRUCTIONS) = (\d+)", (ROOT / "kernels/attention/tcgen05/tcgen05.c").read_text())}
+
+
+def attention_tiles():
+    """{entry: its row of kernels/attention/tcgen05/tiles.def} of those that hide by position alone."""
+    found = {}
+    for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", "name width value_width emulated scores texts".split()):
+        if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0":
+            found.update({f"attention_tcgen05_{element}_{row['name']}": row for element in ("bf16", "f16")})
+    return found
+
+
+def audit_attention(blocks, row, findings):
+    claims, pairs, steps = attention_claims(), 128 // 2 * int(row["emulated"]) // 8, (int(row["width"]) + 128) // 16
+    softens = [loop for loop in loops_around(blocks, ("STTM",), ("SYNCS", "MUFU")) if loop.count("MUFU") > 0]   # those that scale sums have none of their own
+    multiplies = loops_around(blocks, MATRIX, WAIT)
+    if len(softens) != 1 or len(multiplies) != 1:
+        findings.append(("formula", f"{len(softens)} loops of softmax and {len(multiplies)} of products, one of each is wanted"))
+        return 0
+    most = claims["SOFTEN_INSTRUCTIONS"] + claims["EMULATED_INSTRUCTIONS"] * pairs + HIDING + SELDOM
+    if len(softens[0].instructions) > most or softens[0].count(*GLOBAL) > 0:
+        findings.append(("soften", f"{len(softens[0].instructions)}"))
+    each = len(multiplies[0].instructions) / 2
+    if each > claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps:
+        findings.append(("issue", f"{each:g}"))
+    if multiplies[0].count(*MATRIX) != 2 * steps:
+        findings.append(("formula", f"{multiplies[0].count(*MATRIX)} matrix instructions of two tiles' block, {2 * steps} are needed"))
+    return each
+
+
 def audit_function(image, entry, blocks, tile):
     findings = []
     everything = [i for block in blocks for i in block.instructions]
@@ -178,6 +217,9 @@ def audit_function(image, entry, blocks, tile):
     narrow = sum(i.name.startswith("LDTM") and not WIDE.search(i.name) for i in everything)
     if narrow > 0:
         findings.append(("narrow", f"{narrow}"))
+    attention = attention_tiles().get(entry)
+    if attention is not None:
+        return Count(image, entry, audit_attention(blocks, attention, findings), 0, findings)
     if tile is None:
         return Count(image, entry, 0, 0, findings)
     if not multiplies or not loads:

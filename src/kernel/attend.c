@@ -18,7 +18,7 @@ static double at(double amount, double rate) { return rate > 0 ? amount / rate :
 /* Blocks that a query sees, on average, and half a block for where the interval begins and ends within one, as long as there are others. */
 static double blocks_of(const kernel_attend *k, const kernel_attention *p) {
     const double all = ceil(p->keys / k->keys), seen = p->seen / k->keys;
-    return p->seen < p->keys && seen + 0.5 < all ? seen + 0.5 : all;
+    return (p->seen < p->keys && seen + 0.5 < all ? seen + 0.5 : all) * most(1, p->texts);
 }
 
 /* Units that see alike take whole waves; others, the longest first, end together, but the longest one takes its time. */
@@ -45,7 +45,7 @@ static double shared_cycles(const problem *x) {
     return at(scores + values, rate(x->chip, CHIP_RATE_shared));
 }
 
-static double power_cycles(const problem *x) { return at(x->k->rows * (double)x->k->keys * (1 - x->k->emulated), rate(x->chip, CHIP_RATE_ex2)); }
+static double power_cycles(const problem *x) { return at(x->k->rows * (double)x->k->keys * (1 - x->k->emulated + x->k->functions), rate(x->chip, CHIP_RATE_ex2)); }
 
 /* Scores are read, weights of half the size written. */
 static double tmem_cycles(const problem *x) { return at(x->k->rows * (double)x->k->keys * (4 + 2), rate(x->chip, CHIP_RATE_tmem)); }

@@ -12,6 +12,7 @@ typedef struct kernel_attend {
     int tiles;                    /* of a unit: those that share the reading of a block */
     int width, value_width;
     double emulated;              /* the part of the powers of 2 that is made by multiplying and adding */
+    int functions;                /* special functions of a score besides its power of 2 */
     double instructions;          /* machine instructions that a tile's block costs the busiest scheduler: those of a softmax warp, and of what shares it */
     int stages;                   /* blocks of keys or values that may be on their way; 0: enough */
 } kernel_attend;
@@ -20,6 +21,7 @@ typedef struct kernel_attend {
 typedef struct kernel_attention {
     double heads, shared, queries, keys;
     double seen;                  /* keys that a query sees, on average */
+    double texts;                 /* whose keys a unit goes through, on average: its queries see those of one; 0: 1 */
     int bits;                     /* of an element of the operands */
     double result_bytes;
 } kernel_attention;

@@ -25,19 +25,18 @@ INLINE void scale_sums(const attend_shape s, uint32_t sums, float factor) {
         tmem_wait_load();
 #pragma unroll
         for (int k = 0; k < PART; k++) raw[k] = __float_as_uint(shrunk(__uint_as_float(raw[k]), factor));
-        tmem_store_x32(sums + i, raw);
+        tmem_store_words_x32(sums + i, raw);
     }
     tmem_wait_store();
 }
 
 /* ---- rows that are done once more ---- */
 
-/* What a row sees, and came to. */
-typedef struct seen_row { int query, begin, end; float max, sum; } seen_row;
+/* What a row came to. */
+typedef struct ended_row { int query; float max, sum; } ended_row;
 
-INLINE seen_row row_of_lane(const seen_row *row, int lane) {
-    const seen_row other = {__shfl_sync(0xffffffff, row->query, lane), __shfl_sync(0xffffffff, row->begin, lane), __shfl_sync(0xffffffff, row->end, lane),
-                            __shfl_sync(0xffffffff, row->max, lane), __shfl_sync(0xffffffff, row->sum, lane)};
+INLINE ended_row row_of_lane(const ended_row *row, int lane) {
+    const ended_row other = {__shfl_sync(0xffffffff, row->query, lane), __shfl_sync(0xffffffff, row->max, lane), __shfl_sync(0xffffffff, row->sum, lane)};
     return other;
 }
 
@@ -51,21 +50,41 @@ INLINE float product_of(const attention_arguments *p, const int element, uint64_
     return product;
 }
 
+/* What a query sees: of a whole warp the same query. */
+INLINE attention_view seen_by(const attention_tcgen05_arguments *g, const attend_shape s, int batch, int query) {
+    if (s.texts) return view_of(&g->call, batch, query);
+    const int begin = keys_begin(g, query), end = keys_end(g, query);
+    const attention_view view = {begin, max(end - begin, 0), begin, batch};
+    return view;
+}
+
+/* The weight of a product of q and the key at a position. */
+INLINE float weight_again(const attention_arguments *p, const attend_shape s, float product, attention_extra extra, int position, float max) {
+    if (is_scaled(s)) return weight_of(score_of(p, product, extra, position), max, LOG2_E);
+    if (s.scores == ATTENTION_MASKED && *(const uint8_t *)(extra.mask + position * p->mask_strides[3]) == 0) return 0;
+    return ex2(fmaf(product, p->scale * LOG2_E, -max * (p->scale * LOG2_E)));
+}
+
 /* A row by one warp, straight from memory and without the keys of no weight, into its place among the results. */
-INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t out, int row_of_tile) {
+INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int row_of_tile) {
     const attention_arguments *p = &g->call;
     const int batch = batch_of(g, u), head = head_of(g, u), lane = threadIdx.x % 32;
+    const attention_view view = seen_by(g, s, batch, row->query);
+    const attention_extra extra = extra_of(p, view.cache, head, row->query);
     const int64_t shared = head / (int)p->shared_heads;
     const uint64_t q = p->q.data + 2 * (batch * p->q_strides[0] + head * p->q_strides[1] + row->query * p->q_strides[2]);
-    const uint64_t k = p->k.data + 2 * (batch * p->k_strides[0] + shared * p->k_strides[1]), v = p->v.data + 2 * (batch * p->v_strides[0] + shared * p->v_strides[1]);
-    const float unit = p->scale * LOG2_E, shift = row->max == -INFINITE ? 0 : row->max * unit;
+    const uint64_t k = p->k.data + 2 * shared * p->k_strides[1], v = p->v.data + 2 * shared * p->v_strides[1];
+    const float max = row->max == -INFINITE ? 0 : row->max;
 #pragma unroll 1
     for (int col = lane; agreed(col < (int)p->value_width); col += 32) {
         float total = 0;
 #pragma unroll 1
-        for (int key = row->begin; key < row->end; key++) {
-            const float weight = ex2(fmaf(product_of(p, s.element, q, k + 2 * key * p->k_strides[2]), unit, -shift));
-            if (weight != 0 && col < (int)p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (key * p->v_strides[2] + col)), total);
+        for (int i = 0; i < view.count; i++) {
+            attention_slot at = {view.cache, view.start + i < (int)p->keys ? view.start + i : view.start + i - (int)p->keys};
+            if (s.texts) at = slot_of(p, at.row, at.slot);
+            if (at.row < 0) continue;
+            const float weight = weight_again(p, s, product_of(p, s.element, q, k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2])), extra, view.base + i, max);
+            if (weight != 0 && col < (int)p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col)), total);
         }
         const float y = row->sum == 0 ? 0 : total / row->sum;   /* a row that sees nothing is 0 */
         const uint32_t at = out + col / ATTEND_COLUMN * ATTEND_COLUMN_BYTES + row_of_tile * ROW_BYTES + ((col % ATTEND_COLUMN / 8 ^ row_of_tile % 8) << 4) + col % 8 * 2;
@@ -81,11 +100,11 @@ INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_sha
     const float factor = sum == 0 ? 0 : 1 / sum;
     bool wrong = false;
 #pragma unroll 1
-    for (int part = 0; part < s.value_width; part += PART) {
+    for (int part = 0; part < attend_columns(s.value_width) * ATTEND_COLUMN; part += PART) {
         uint32_t raw[PART];
 #pragma unroll
         for (int i = 0; i < PART; i++) raw[i] = 0;
-        if (any) {
+        if (any && part < s.value_width) {
             tmem_load_x32(raw, sums + part);
             tmem_wait_load();
         }
@@ -106,20 +125,20 @@ INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_sha
 }
 
 /* The logarithm of the sum of e^score. */
-INLINE void store_lse(const attention_tcgen05_arguments *g, const attend_unit *u, const seen_row *row) {
+INLINE void store_lse(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row) {
     if (!g->has_lse || row->query >= (int)g->call.queries) return;
     const int64_t at = batch_of(g, u) * g->lse_strides[0] + head_of(g, u) * g->lse_strides[1] + row->query * g->lse_strides[2];
-    const float max = row->max * g->call.scale;
+    const float max = is_scaled(s) ? row->max : row->max * g->call.scale;
     store_float(&g->lse, at, max < INFINITE ? max + logf(row->sum) : NOT_A_NUMBER);
 }
 
-INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t out, int first_row, bool wrong) {
+INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int first_row, bool wrong) {
     uint32_t left = __ballot_sync(0xffffffff, wrong && row->query < (int)g->call.queries);
     __syncwarp();
 #pragma unroll 1
     while (left != 0) {
         const int lane = __ffs((int)left) - 1;
-        const seen_row other = row_of_lane(row, lane);
+        const ended_row other = row_of_lane(row, lane);
         repeat_row(g, s, u, &other, out, first_row + lane);
         left &= left - 1;
     }
@@ -127,46 +146,54 @@ INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape
 
 /* ---- units ---- */
 
+/* Of a thread's rows, parities of barriers. */
+typedef struct correct_turns { uint32_t said[ATTEND_TILES], whole[ATTEND_TILES], out[ATTEND_TILES]; } correct_turns;
+
+/* The end of a unit of a tile. any: has it blocks? */
+INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const attend_unit *u, const int tile, bool any, int warp, uint32_t sums, correct_turns *turns) {
+    const int row_of_tile = warp * 32 + threadIdx.x % 32, slot = tile % s.outs;
+    const uint32_t out = p->out + slot * attend_out_bytes(s.sizes);
+    const float2 end = listen(p, tile, row_of_tile, turns->said[tile]);
+    turns->said[tile] ^= 1;
+    const ended_row row = {u->first + tile * ATTEND_ROWS + row_of_tile, end.y, end.y != end.y ? NOT_A_NUMBER : end.x};
+    if (any) {
+        wait_for_tmem(p->sums + tile * BARRIER_BYTES, turns->whole[tile]);
+        turns->whole[tile] ^= 1;
+    }
+    mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
+    turns->out[slot] ^= 1;
+    const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile);
+    store_lse(g, s, u, &row);
+    if (agreed(wrong)) repeat_rows(g, s, u, &row, out, warp * 32, wrong);
+    fence_proxy_async();
+    arrive(ring_full(p->out_ring, slot));
+}
+
 INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
     const int warp = threadIdx.x / 32 % TILE_WARPS, row_of_tile = warp * 32 + threadIdx.x % 32;
     const uint32_t sums = p->tmem + ATTEND_SUMS + (warp * 32 << 16);
-    uint32_t said[ATTEND_TILES] = {0, 0}, whole[ATTEND_TILES] = {0, 0}, out_phase[ATTEND_TILES] = {1, 1};
+    correct_turns turns = {{0, 0}, {0, 0}, {1, 1}};
+    bool any = false;
     attend_unit u;
-    for (int number = 0; next_unit(g, p, number, &u); number++) {
-        const bool any = u.begin < u.end;
+    for (int number = 0; next_unit(g, s, p, number, &u); number++) {
+        any = u.begin < u.end || (any && !u.opens);
 #pragma unroll 1
         for (int block = u.begin; block < u.end; block++) {
 #pragma unroll
             for (int tile = 0; tile < ATTEND_TILES; tile++) {
                 if (tile >= u.tiles) break;
-                if (block > u.begin) {
-                    const float factor = listen(p, tile, row_of_tile, said[tile]).x;
-                    said[tile] ^= 1;
+                if (!is_begin(&u, block)) {
+                    const float factor = listen(p, tile, row_of_tile, turns.said[tile]).x;
+                    turns.said[tile] ^= 1;
                     scale_sums(s, sums + tile * ATTEND_SUMS_STEP, factor);
                 }
                 arrive_behind_tmem(p->ready + tile * BARRIER_BYTES);
             }
         }
+        if (!u.closes) continue;
 #pragma unroll
-        for (int tile = 0; tile < ATTEND_TILES; tile++) {
-            if (tile >= u.tiles) break;
-            const int query = u.first + tile * ATTEND_ROWS + row_of_tile;
-            const uint32_t out = p->out + tile * attend_out_bytes(s.sizes);
-            const float2 end = listen(p, tile, row_of_tile, said[tile]);
-            said[tile] ^= 1;
-            const seen_row row = {query, keys_begin(g, query), keys_end(g, query), end.y, end.y != end.y ? NOT_A_NUMBER : end.x};
-            if (any) {
-                wait_for_tmem(p->sums + tile * BARRIER_BYTES, whole[tile]);
-                whole[tile] ^= 1;
-            }
-            mbarrier_wait(ring_empty(p->out_ring, tile), out_phase[tile]);
-            out_phase[tile] ^= 1;
-            const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile);
-            store_lse(g, &u, &row);
-            if (agreed(wrong)) repeat_rows(g, s, &u, &row, out, warp * 32, wrong);
-            fence_proxy_async();
-            arrive(ring_full(p->out_ring, tile));
-        }
+        for (int tile = 0; tile < ATTEND_TILES; tile++)
+            if (tile < u.tiles) finish_tile(g, s, p, &u, tile, any, warp, sums, &turns);
     }
 }
 

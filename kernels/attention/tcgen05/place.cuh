@@ -17,11 +17,16 @@ enum { TILE_WARPS = 4, ROW_BYTES = 128 };
 typedef struct attend_shape {
     int element;
     attend_sizes sizes;
-    int width, value_width, stages;   /* of the sizes */
+    int width, value_width, stages, outs;   /* of the sizes */
+    int scores;                   /* ATTENTION_PLAIN; _MASKED: with a bool mask of keys that queries share; _GENERAL: capped, with any mask or bias, or the scale is not positive */
+    int texts;                    /* queries may be of several texts, keys a ring or in pages */
 } attend_shape;
 
+/* Are a row's scores products times the scale, rather than products? */
+INLINE bool is_scaled(const attend_shape s) { return s.scores == ATTENTION_GENERAL; }
+
 typedef struct attend_place {
-    uint32_t q, kv, out, said;    /* smem; said: [2][128] pairs, from softmax to corrections */
+    uint32_t q, kv, out, said, caches;   /* smem; said: [2][128] pairs, from softmax to corrections; caches: beside published units */
     tile_schedule units;
     ring_barriers kv_ring, q_ring, out_ring, said_ring;   /* of the last three a stage is a tile's */
     uint32_t scores, ready, rest, sums;   /* barriers [2]: scores are there; sums are corrected and three quarters of the weights there; the last quarter is; all sums are there */
@@ -33,8 +38,9 @@ INLINE attend_place place_of(const attend_shape s, uint32_t shared) {
     p.q = shared;
     p.kv = p.q + ATTEND_TILES * attend_q_bytes(s.sizes);
     p.out = p.kv + s.stages * attend_stage_bytes(s.sizes);
-    p.said = p.out + ATTEND_TILES * attend_out_bytes(s.sizes);
-    p.units = schedule_at(1, 1, ATTEND_UNITS, p.said + ATTEND_TILES * ATTEND_ROWS * 8);
+    p.said = p.out + s.outs * attend_out_bytes(s.sizes);
+    p.caches = p.said + ATTEND_TILES * ATTEND_ROWS * 8;
+    p.units = schedule_at(1, 1, ATTEND_UNITS, p.caches + ATTEND_UNITS * 16);
     p.kv_ring = ring_at(ring_end(p.units.ring, ATTEND_UNITS), s.stages);
     p.q_ring = ring_at(ring_end(p.kv_ring, s.stages), ATTEND_TILES);
     p.out_ring = ring_at(ring_end(p.q_ring, ATTEND_TILES), ATTEND_TILES);
@@ -55,7 +61,7 @@ INLINE void init_barriers(const attend_shape s, const attend_place *p) {
     schedule_init(p->units, UNIT_READERS);
     ring_init(p->kv_ring, s.stages, 1, 1);
     ring_init(p->q_ring, ATTEND_TILES, 1, 1);
-    ring_init(p->out_ring, ATTEND_TILES, TILE_WARPS, 1);
+    ring_init(p->out_ring, s.outs, TILE_WARPS, 1);
     ring_init(p->said_ring, ATTEND_TILES, TILE_WARPS, TILE_WARPS);
     for (int tile = 0; tile < ATTEND_TILES; tile++) {
         mbarrier_init(p->scores + tile * BARRIER_BYTES, 1);
@@ -86,8 +92,12 @@ INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
 
 /* ---- units ---- */
 
-/* Queries from `first` on of a head, of all batches', in so many tiles, and blocks of keys [begin, end). */
-typedef struct attend_unit { int head, first, tiles, begin, end; } attend_unit;
+/* Queries from `first` on of a head, of all batches', in so many tiles, and blocks of keys [begin, end) of row `cache` of the caches, or of the table. Where queries are of several texts a unit is
+ * published part by part, each of one text: opens: its first part; closes: its last. */
+typedef struct attend_unit { int head, first, tiles, begin, end, cache; bool opens, closes; } attend_unit;
+
+INLINE bool is_begin(const attend_unit *unit, int block) { return unit->opens && block == unit->begin; }
+INLINE bool is_end(const attend_unit *unit, int block) { return unit->closes && block + 1 == unit->end; }
 
 INLINE int batch_of(const attention_tcgen05_arguments *g, const attend_unit *unit) { return unit->head / (int)g->call.heads; }
 INLINE int head_of(const attention_tcgen05_arguments *g, const attend_unit *unit) { return unit->head % (int)g->call.heads; }
@@ -96,40 +106,168 @@ INLINE int head_of(const attention_tcgen05_arguments *g, const attend_unit *unit
 INLINE int keys_begin(const attention_tcgen05_arguments *g, int query) { return max(min(query, (int)g->call.queries - 1) + g->begin_shift, 0); }
 INLINE int keys_end(const attention_tcgen05_arguments *g, int query) { return min(min(query, (int)g->call.queries - 1) + g->end_shift, (int)g->call.keys); }
 
-/* Heads in bunches, of a bunch the last units first, since with a causal mask they are the longest. Thread blocks take units forwards in one round and backwards in the next. */
+/* Heads in bunches, of a bunch the last units first, since with a causal mask they are the longest. Thread blocks take units forwards in one round and backwards in the next. Blocks are those that
+ * one of the unit's queries sees, where they have neither rows nor positions. */
 INLINE attend_unit unit_at(const attention_tcgen05_arguments *g, int number) {
-    const int heads = (int)(g->call.batches * g->call.heads), rows = ATTEND_TILES * ATTEND_ROWS, queries = (int)g->call.queries;
+    const int heads = (int)(g->call.batches * g->call.heads), rows = ATTEND_TILES * ATTEND_ROWS;
     const schedule_place place = schedule_in_bands(number, heads, g->units, g->heads_together);
     attend_unit unit;
     unit.head = place.row;
     unit.first = (g->units - 1 - place.col) * rows;
-    unit.tiles = unit.first + ATTEND_ROWS < queries ? 2 : 1;
     const int begin = keys_begin(g, unit.first), end = keys_end(g, unit.first + rows - 1);
     unit.begin = end > begin ? begin / ATTEND_KEYS : 0;
     unit.end = end > begin ? (end + ATTEND_KEYS - 1) / ATTEND_KEYS : 0;
+    unit.cache = batch_of(g, &unit);
+    unit.opens = unit.closes = true;
     return unit;
 }
 
+/* By a whole warp. */
+INLINE void publish(const attend_shape s, const attend_place *p, int *turn, const attend_unit *unit) {
+    if (s.texts) {
+        const ring_turn slot = ring_writer_turn(*turn, ATTEND_UNITS);
+        ring_wait_empty(p->units.ring, slot);
+        if (threadIdx.x % 32 == 0) st_shared_u32(p->caches + slot.stage * 16, (uint32_t)unit->cache);
+    }
+    const uint32_t number = (uint32_t)unit->first / (ATTEND_TILES * ATTEND_ROWS);
+    schedule_publish(p->units, (*turn)++, make_uint4((uint32_t)unit->head, number << 2 | (uint32_t)unit->closes << 1 | (uint32_t)unit->opens, (uint32_t)unit->begin, (uint32_t)unit->end));
+}
+
+/* ---- texts ---- */
+
+enum { LANE_QUERIES = ATTEND_TILES * ATTEND_ROWS / 32 };
+
+/* What one lane's queries of a unit see: row of the caches, -1 of none, and slots [low, high). */
+typedef struct lane_views { int cache[LANE_QUERIES], low[LANE_QUERIES], high[LANE_QUERIES]; } lane_views;
+
+INLINE void read_views(const attention_arguments *p, int batch, int first, lane_views *views) {
+#pragma unroll 1
+    for (int i = 0; i < LANE_QUERIES; i++) {
+        const attention_view view = view_of(p, batch, first + i);
+        const bool wraps = view.start + view.count > (int)p->keys;
+#pragma unroll
+        for (int k = 0; k < LANE_QUERIES; k++) {
+            if (k != i) continue;
+            views->cache[k] = view.count > 0 ? view.cache : -1;
+            views->low[k] = wraps ? 0 : view.start;
+            views->high[k] = wraps ? (int)p->keys : view.start + view.count;
+        }
+    }
+}
+
+/* A text of the unit's queries that was not taken yet, in the order of their numbers as they lie in lanes; its queries are taken. -1: there is none. */
+INLINE int take_text(lane_views *views, int *low, int *high) {
+    int own = -1;
+#pragma unroll
+    for (int i = LANE_QUERIES - 1; i >= 0; i--) own = views->cache[i] >= 0 ? views->cache[i] : own;
+    const uint32_t there = __ballot_sync(0xffffffff, own >= 0);
+    if (there == 0) return -1;
+    const int cache = __shfl_sync(0xffffffff, own, __ffs((int)there) - 1);
+    *low = INT32_MAX, *high = 0;
+#pragma unroll
+    for (int i = 0; i < LANE_QUERIES; i++) {
+        if (views->cache[i] != cache) continue;
+        *low = min(*low, views->low[i]);
+        *high = max(*high, views->high[i]);
+        views->cache[i] = -1;
+    }
+    for (int step = 16; step > 0; step /= 2) {
+        *low = min(*low, __shfl_xor_sync(0xffffffff, *low, step));
+        *high = max(*high, __shfl_xor_sync(0xffffffff, *high, step));
+    }
+    return cache;
+}
+
+INLINE bool has_texts(const lane_views *views) {
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < LANE_QUERIES; i++) any = any || views->cache[i] >= 0;
+    return agreed(any);
+}
+
+/* A unit whose queries have rows or positions, part by part. */
+INLINE void publish_texts(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int *turn, attend_unit *unit) {
+    lane_views views;
+    int low, high;
+    read_views(&g->call, batch_of(g, unit), unit->first + threadIdx.x % 32 * LANE_QUERIES, &views);
+    unit->begin = unit->end = 0, unit->closes = false;
+#pragma unroll 1
+    while (!unit->closes) {
+        const int cache = take_text(&views, &low, &high);
+        if (cache >= 0) unit->cache = cache, unit->begin = low / ATTEND_KEYS, unit->end = (high + ATTEND_KEYS - 1) / ATTEND_KEYS;
+        unit->closes = !has_texts(&views);
+        publish(s, p, turn, unit);
+        unit->opens = false;
+    }
+}
+
+/* ---- pages ---- */
+
+/* A piece of a block: a page, or a part of one where pages hold more keys than a block. A power of 2. */
+INLINE int piece_rows(const attention_arguments *p) { return min(p->page, (int)ATTEND_KEYS); }
+
+/* What a row of the table holds for a slot; -1 behind the last one. */
+INLINE int entry_at(const attention_arguments *p, int cache, int slot) {
+    if (slot >= (int)p->keys) return -1;
+    const int64_t page = load_int(&p->table, cache * p->table_strides[0] + slot / p->page * p->table_strides[1]);
+    return page >= INT32_MIN && page <= INT32_MAX ? (int)page : INT32_MIN;
+}
+
+/* ---- masks of keys ---- */
+
+/* Which of a block's keys a bool mask lets be seen, a bit each, and none behind the last key. By a warp. */
+INLINE uint4 read_bits(const attention_arguments *p, uint64_t mask, int block) {
+    const int first = block * ATTEND_KEYS + threadIdx.x % 32;
+    uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int key = first + 32 * i;
+        bits[i] = __ballot_sync(0xffffffff, key < (int)p->keys && __ldg((const uint8_t *)(mask + key * p->mask_strides[3])) != 0);
+    }
+    return make_uint4(bits[0], bits[1], bits[2], bits[3]);
+}
+
+/* Blocks of which all keys are hidden are left out where they lie at the ends, as those of padding do. */
+INLINE void trim(const attention_tcgen05_arguments *g, attend_unit *unit) {
+    const uint64_t mask = extra_of(&g->call, unit->cache, head_of(g, unit), 0).mask;
+#pragma unroll 1
+    for (; unit->begin < unit->end; unit->end--) {
+        const uint4 bits = read_bits(&g->call, mask, unit->end - 1);
+        if ((bits.x | bits.y | bits.z | bits.w) != 0) break;
+    }
+#pragma unroll 1
+    for (; unit->begin < unit->end; unit->begin++) {
+        const uint4 bits = read_bits(&g->call, mask, unit->begin);
+        if ((bits.x | bits.y | bits.z | bits.w) != 0) break;
+    }
+}
+
+/* ---- publishing and reading ---- */
+
 /* The warp that says which units; all others read them one after the other. */
-INLINE void publish_units(const attention_tcgen05_arguments *g, const attend_place *p) {
+INLINE void publish_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
     const int blocks = (int)gridDim.x, count = g->units * (int)(g->call.batches * g->call.heads);
     int turn = 0;
-    for (;; turn++) {
-        const int number = turn * blocks + (turn % 2 == 0 ? (int)blockIdx.x : blocks - 1 - (int)blockIdx.x);
+    for (int round = 0;; round++) {
+        const int number = round * blocks + (round % 2 == 0 ? (int)blockIdx.x : blocks - 1 - (int)blockIdx.x);
         if (number >= count) break;
-        const attend_unit unit = unit_at(g, number);
-        schedule_publish(p->units, turn, make_uint4((uint32_t)unit.head, (uint32_t)unit.first, (uint32_t)unit.begin, (uint32_t)unit.end));
+        attend_unit unit = unit_at(g, number);
+        if (s.scores == ATTENTION_MASKED) trim(g, &unit);
+        if (s.texts && (g->call.has_row || g->call.has_position)) publish_texts(g, s, p, &turn, &unit);
+        else publish(s, p, &turn, &unit);
     }
     schedule_publish_end(p->units, turn);
 }
 
-/* Unit number turn of the thread block; by a whole warp. false: there is none. */
-INLINE bool next_unit(const attention_tcgen05_arguments *g, const attend_place *p, int turn, attend_unit *unit) {
+/* Unit, or part of one, number turn of the thread block; by a whole warp. false: there is none. */
+INLINE bool next_unit(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int turn, attend_unit *unit) {
     const uint4 x = schedule_wait(p->units, turn);
+    unit->head = (int)x.x, unit->first = (int)(x.y >> 2) * (ATTEND_TILES * ATTEND_ROWS), unit->begin = (int)x.z, unit->end = (int)x.w;
+    unit->opens = !s.texts || (x.y & 1) != 0, unit->closes = !s.texts || (x.y & 2) != 0;
+    unit->cache = s.texts && !schedule_is_end(x) ? (int)ld_shared_u32(p->caches + ring_reader_turn(turn, ATTEND_UNITS).stage * 16) : batch_of(g, unit);
+    unit->tiles = unit->first + ATTEND_ROWS < (int)g->call.queries ? 2 : 1;
     __syncwarp();
     if (threadIdx.x % 32 == 0) schedule_release(p->units, turn);
-    unit->head = (int)x.x, unit->first = (int)x.y, unit->begin = (int)x.z, unit->end = (int)x.w;
-    unit->tiles = unit->first + ATTEND_ROWS < (int)g->call.queries ? 2 : 1;
     return !schedule_is_end(x);
 }
 

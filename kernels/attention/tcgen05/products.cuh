@@ -12,41 +12,54 @@ INLINE void load_rows(const tensor_map *map, uint32_t to, uint32_t full, const i
     for (int i = 0; i < columns; i++) tma_load_4d(to + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, row, head, batch, cache);
 }
 
-INLINE void load_block(const attend_shape s, const attend_place *p, const tensor_map *map, const int columns, ring_turn *turn, bool issues, int block, int head, int batch) {
+/* Keys in pages come in pieces, a box to each page or part of one, a piece to a lane; of pages that are not there zeros, which is what TMA reads behind the last page. */
+INLINE void load_pieces(const attention_arguments *p, const tensor_map *map, uint32_t to, uint32_t full, const int columns, int block, int head, int cache) {
+    const int rows = piece_rows(p), lane = threadIdx.x % 32, slot = block * ATTEND_KEYS + lane * rows;
+    if (lane * rows >= ATTEND_KEYS) return;
+    const int page = entry_at(p, cache, slot);
+    const bool there = page >= 0 && page < p->pages;
+#pragma unroll
+    for (int i = 0; i < columns; i++)
+        tma_load_4d(to + lane * rows * ROW_BYTES + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, slot % p->page, head, there ? page : p->pages, TMA_EVICT_LAST);
+}
+
+INLINE void load_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const uint64_t *map, const int columns, ring_turn *turn, bool issues, int block, int head, int cache) {
+    const uint32_t to = p->kv + turn->stage * attend_stage_bytes(s.sizes), full = ring_full(p->kv_ring, turn->stage);
     ring_wait_empty(p->kv_ring, *turn);
     if (issues) {
-        const uint32_t full = ring_expect_full(p->kv_ring, *turn, columns * ATTEND_COLUMN_BYTES);
-        load_rows(map, p->kv + turn->stage * attend_stage_bytes(s.sizes), full, columns, block * ATTEND_KEYS, head, batch, TMA_EVICT_LAST);
+        ring_expect_full(p->kv_ring, *turn, columns * ATTEND_COLUMN_BYTES);
+        if (!s.texts || g->call.page == 0) load_rows((const tensor_map *)map, to, full, columns, block * ATTEND_KEYS, head, cache, TMA_EVICT_LAST);
     }
+    __syncwarp();
+    if (s.texts && g->call.page != 0) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, block, head, cache);
     ring_next(turn, s.stages);
 }
 
 /* In the order in which products read: keys 0, then values i and keys i + 1. Queries come behind the first keys, as they wait for the end of the unit before. */
 INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
-    const tensor_map *map_q = (const tensor_map *)g->map_q, *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
     const int columns = attend_columns(s.width), value_columns = attend_columns(s.value_width);
     const bool issues = elect_one();
     ring_turn turn = ring_writer();
     uint32_t q_phase[ATTEND_TILES] = {1, 1};
     attend_unit unit;
-    for (int number = 0; next_unit(g, p, number, &unit); number++) {
-        const int head = head_of(g, &unit), batch = batch_of(g, &unit), shared = head / (int)g->call.shared_heads;
+    for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
+        const int head = head_of(g, &unit), shared = head / (int)g->call.shared_heads;
         if (unit.begin == unit.end) continue;
-        load_block(s, p, map_k, columns, &turn, issues, unit.begin, shared, batch);
+        load_block(g, s, p, g->map_k, columns, &turn, issues, unit.begin, shared, unit.cache);
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
-            if (tile >= unit.tiles) break;
+            if (tile >= unit.tiles || !unit.opens) break;
             const ring_turn q_turn = {tile, q_phase[tile]};
             ring_wait_empty(p->q_ring, q_turn);
             q_phase[tile] ^= 1;
             if (!issues) continue;
             const uint32_t full = ring_expect_full(p->q_ring, q_turn, attend_q_bytes(s.sizes));
-            load_rows(map_q, p->q + tile * attend_q_bytes(s.sizes), full, columns, unit.first + tile * ATTEND_ROWS, head, batch, TMA_EVICT_FIRST);
+            load_rows((const tensor_map *)g->map_q, p->q + tile * attend_q_bytes(s.sizes), full, columns, unit.first + tile * ATTEND_ROWS, head, batch_of(g, &unit), TMA_EVICT_FIRST);
         }
 #pragma unroll 1
         for (int block = unit.begin; block < unit.end; block++) {
-            load_block(s, p, map_v, value_columns, &turn, issues, block, shared, batch);
-            if (block + 1 < unit.end) load_block(s, p, map_k, columns, &turn, issues, block + 1, shared, batch);
+            load_block(g, s, p, g->map_v, value_columns, &turn, issues, block, shared, unit.cache);
+            if (block + 1 < unit.end) load_block(g, s, p, g->map_k, columns, &turn, issues, block + 1, shared, unit.cache);
         }
     }
 }
@@ -96,13 +109,13 @@ INLINE void issue_values(const attention_tcgen05_arguments *g, const attend_shap
 /* The blocks of all units that have some, one after the other. */
 typedef struct block_walk { attend_unit unit; int block, number; bool there; } block_walk;
 
-INLINE void next_with_blocks(const attention_tcgen05_arguments *g, const attend_place *p, block_walk *walk) {
-    do walk->there = next_unit(g, p, walk->number++, &walk->unit);
+INLINE void next_with_blocks(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, block_walk *walk) {
+    do walk->there = next_unit(g, s, p, walk->number++, &walk->unit);
     while (walk->there && walk->unit.begin == walk->unit.end);
     walk->block = walk->unit.begin;
 }
-INLINE void next_block(const attention_tcgen05_arguments *g, const attend_place *p, block_walk *walk) {
-    if (++walk->block == walk->unit.end) next_with_blocks(g, p, walk);
+INLINE void next_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, block_walk *walk) {
+    if (++walk->block == walk->unit.end) next_with_blocks(g, s, p, walk);
 }
 
 /* Values of a block and scores of the next one of tile 0, the same of tile 1, and so on, from unit to unit: a tile's softmax runs under the other's products. Products are done in the order of
@@ -111,12 +124,12 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
     const bool issues = elect_one();
     ring_turn turn = ring_reader();
     uint32_t q_phase[ATTEND_TILES] = {0, 0}, phase[ATTEND_TILES] = {0, 0};
-    block_walk now = {{0, 0, 0, 0, 0}, 0, 0, false}, next;
-    next_with_blocks(g, p, &now);
+    block_walk now = {{0, 0, 0, 0, 0, 0, false, false}, 0, 0, false}, next;
+    next_with_blocks(g, s, p, &now);
     next = now;
     now.unit.tiles = 0;           /* before the first block there are no values */
     while (now.there) {
-        const bool first = now.block == now.unit.begin, last = now.block + 1 == now.unit.end, begins = next.block == next.unit.begin;
+        const bool first = is_begin(&now.unit, now.block), last = is_end(&now.unit, now.block), begins = is_begin(&next.unit, next.block);
         const int values = turn.stage;
         if (now.unit.tiles > 0) {
             ring_wait_full(p->kv_ring, turn);
@@ -136,45 +149,53 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
                 mbarrier_wait(ring_full(p->q_ring, tile), q_phase[tile]);
                 q_phase[tile] ^= 1;
             }
-            issue_scores(g, s, p, issues, tile, turn.stage, next.block + 1 == next.unit.end);
+            issue_scores(g, s, p, issues, tile, turn.stage, is_end(&next.unit, next.block));
         }
         now = next;
         if (!next.there) continue;
         if (issues) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
         ring_next(&turn, s.stages);
-        next_block(g, p, &next);
+        next_block(g, s, p, &next);
     }
 }
 
 /* ---- stores ---- */
 
-/* Staged results to memory, as many rows as there are. */
+/* Staged results of a tile to memory, as many rows as there are. By one thread. */
+INLINE void store_tile(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t from, const attend_unit *unit, int row) {
+#pragma unroll
+    for (int i = 0; i < attend_columns(s.value_width); i++)
+        tma_store_4d((const tensor_map *)g->map_out, from + i * ATTEND_COLUMN_BYTES, i * ATTEND_COLUMN, row, head_of(g, unit), batch_of(g, unit));
+    tma_commit();
+}
+
+/* Where there is room for one tile's results only, the second tile's wait for the first one's. */
 INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
     const bool issues = elect_one();
     uint32_t phase[ATTEND_TILES] = {0, 0};
     attend_unit unit;
-    for (int number = 0; next_unit(g, p, number, &unit); number++) {
+    for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
+        if (!unit.closes) continue;
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
+            const int slot = tile % s.outs;
             if (tile >= unit.tiles) break;
-            mbarrier_wait(ring_full(p->out_ring, tile), phase[tile]);
-            phase[tile] ^= 1;
+            mbarrier_wait(ring_full(p->out_ring, slot), phase[slot]);
+            phase[slot] ^= 1;
             if (!issues) continue;
-#pragma unroll
-            for (int i = 0; i < attend_columns(s.value_width); i++)
-                tma_store_4d((const tensor_map *)g->map_out, p->out + tile * attend_out_bytes(s.sizes) + i * ATTEND_COLUMN_BYTES, i * ATTEND_COLUMN, unit.first + tile * ATTEND_ROWS, head_of(g, &unit), batch_of(g, &unit));
-            tma_commit();
+            store_tile(g, s, p->out + slot * attend_out_bytes(s.sizes), &unit, unit.first + tile * ATTEND_ROWS);
+            if (tile + s.outs < unit.tiles) {
+                tma_wait_read(0);
+                mbarrier_arrive(ring_empty(p->out_ring, slot));
+            }
         }
         if (!issues) continue;
-        if (unit.tiles > 1) {
+        if (s.outs > 1 && unit.tiles > 1) {
             tma_wait_read(1);
             mbarrier_arrive(ring_empty(p->out_ring, 0));
-            tma_wait_read(0);
-            mbarrier_arrive(ring_empty(p->out_ring, 1));
-        } else {
-            tma_wait_read(0);
-            mbarrier_arrive(ring_empty(p->out_ring, 0));
         }
+        tma_wait_read(0);
+        mbarrier_arrive(ring_empty(p->out_ring, s.outs > 1 && unit.tiles > 1 ? 1 : 0));
     }
 }
 

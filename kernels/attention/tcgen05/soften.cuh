@@ -5,7 +5,7 @@
 #include "kernels/attention/tcgen05/place.cuh"
 #include "kernels/gpu/ptx/pairs.cuh"
 
-/* A row so far: weights are 2^(score x unit - shift), shift belonging to max; sum is theirs. The largest score may be larger than max: it follows only where a weight would pass 2^SLACK, so sums
+/* A row so far: weights are 2^(score x unit - shift), of scaled scores 2^((score - shift) x unit), shift belonging to max; sum is theirs. The largest score may be larger than max: it follows only where a weight would pass 2^SLACK, so sums
  * are seldom scaled. */
 typedef struct soft_row { float max, shift, sum; } soft_row;
 #define SLACK 8.0f
@@ -13,10 +13,13 @@ typedef struct soft_row { float max, shift, sum; } soft_row;
 /* Infinite scores leave no weights: NaN. Without any score all weights are 0. */
 INLINE float shift_of(float max, float unit) { return max == -INFINITE ? 0 : max < INFINITE ? max * unit : NOT_A_NUMBER; }
 
-INLINE soft_row begin_row(const attention_tcgen05_arguments *g, float unit, int head) {
+/* What scores are multiplied by to be exponents: those that have been scaled are, relative to the largest, where the last bits of large ones still count. */
+INLINE float unit_of(const attention_arguments *p, const attend_shape s) { return is_scaled(s) ? LOG2_E : p->scale * LOG2_E; }
+
+INLINE soft_row begin_row(const attention_tcgen05_arguments *g, const attend_shape s, int head) {
     const attention_arguments *p = &g->call;
-    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, max = p->has_sink ? sink / p->scale : sink;
-    const soft_row row = {max, max == -INFINITE ? 0 : max * unit, lone_sink_weight(sink)};   /* of a sink that passes all numbers when it is scaled, infinity: then no key has weight */
+    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, max = p->has_sink && !is_scaled(s) ? sink / p->scale : sink;
+    const soft_row row = {max, max == -INFINITE ? 0 : max * (is_scaled(s) ? 1 : unit_of(p, s)), lone_sink_weight(sink)};   /* of a sink that passes all numbers when it is scaled, infinity: then no key has weight */
     return row;
 }
 
@@ -62,6 +65,157 @@ INLINE void hide_keys(int low, int high, float *scores) {
         if ((uint32_t)(i - low) >= count) scores[i] = -INFINITE;
 }
 
+/* A thread's row, and what it sees of the text whose keys come: count is 0 of another text's. */
+typedef struct seen_row { attention_view view; int count; attention_extra extra; } seen_row;
+
+/* How far a slot is from the beginning of what the row sees. */
+INLINE int distance(const seen_row *row, int slot, int slots) {
+    const int from = slot - row->view.start;
+    return from < 0 ? from + slots : from;
+}
+
+/* The same as hide_keys where keys may be a ring. first: the block's first slot. */
+INLINE void hide_slots(const attention_arguments *p, const seen_row *row, int first, float *scores) {
+    const int slots = (int)p->keys;
+    if (!agreed(first + ATTEND_KEYS > slots || distance(row, first, slots) + ATTEND_KEYS > row->count)) return;
+#pragma unroll
+    for (int i = 0; i < ATTEND_KEYS; i++)
+        if (distance(row, first + i, slots) >= row->count || first + i >= slots) scores[i] = -INFINITE;
+}
+
+/* Scores of keys without a bit become -inf. */
+INLINE void hide_bits(uint4 bits, float *scores) {
+    if ((bits.x & bits.y & bits.z & bits.w) == 0xffffffff) return;
+#pragma unroll
+    for (int i = 0; i < ATTEND_KEYS; i++) {
+        const uint32_t word = i < 32 ? bits.x : i < 64 ? bits.y : i < 96 ? bits.z : bits.w;
+        if ((word >> i % 32 & 1) == 0) scores[i] = -INFINITE;
+    }
+}
+
+/* ---- pages ---- */
+
+/* Which pieces of a block are there, a bit each; bad: of which the table holds no page's number. By a warp. */
+typedef struct block_pages { uint32_t there, bad; } block_pages;
+
+INLINE block_pages read_pages(const attention_arguments *p, int cache, int block) {
+    const int lane = threadIdx.x % 32, rows = piece_rows(p), slot = block * ATTEND_KEYS + lane * rows, page = lane * rows < ATTEND_KEYS ? entry_at(p, cache, slot) : -1;
+    const block_pages pages = {__ballot_sync(0xffffffff, page >= 0 && page < p->pages), __ballot_sync(0xffffffff, page < -1 || page >= p->pages)};
+    return pages;
+}
+
+/* Keys of pages that are not there are hidden. A row that sees a slot of no page's number reports it. */
+INLINE void hide_absent(const attention_arguments *p, const seen_row *row, int cache, int first, block_pages pages, float *scores) {
+    const int rows = piece_rows(p), shift = __ffs(rows) - 1, pieces = ATTEND_KEYS / rows;
+    if (pages.there == (uint32_t)((UINT64_C(1) << pieces) - 1)) return;
+#pragma unroll 1
+    for (int i = 0; pages.bad != 0 && i < ATTEND_KEYS; i++)
+        if ((pages.bad >> (i >> shift) & 1) != 0 && first + i < (int)p->keys && distance(row, first + i, (int)p->keys) < row->count) (void)slot_of(p, cache, first + i);
+#pragma unroll
+    for (int i = 0; i < ATTEND_KEYS; i++)
+        if ((pages.there >> (i >> shift) & 1) == 0) scores[i] = -INFINITE;
+}
+
+/* ---- caps, masks and biases ---- */
+
+enum { GENERAL_PART = 32 };
+
+/* Four neighbours of a bias, which lie at a multiple of their size. */
+INLINE float4 load_bias_four(const int format, uint64_t at) {
+    if (format == CUDA_f32) return __ldg((const float4 *)at);
+    const float2 low = load_bias_pair(format, at), high = load_bias_pair(format, at + 4);
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
+INLINE void add_biases(const int format, uint64_t biases, int first, int keys, float *scores) {
+    const int bytes = format == CUDA_f32 ? 4 : 2;
+#pragma unroll
+    for (int i = 0; i < GENERAL_PART; i += 4) {
+        const uint64_t at = biases + (int64_t)(first + i) * bytes;
+        float four[4] = {0, 0, 0, 0};
+        if (first + i + 3 < keys) {
+            const float4 x = load_bias_four(format, at);
+            four[0] = x.x, four[1] = x.y, four[2] = x.z, four[3] = x.w;
+        } else {
+            for (int k = 0; k < 4; k++) four[k] = first + i + k < keys ? load_bias(format, at + k * bytes) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) scores[i + k] = biased(scores[i + k], four[k]);
+    }
+}
+
+INLINE void hide_masked(uint64_t mask, int first, int keys, float *scores) {
+#pragma unroll
+    for (int i = 0; i < GENERAL_PART; i += 4) {
+        uint32_t four = 0;
+        if (first + i + 3 < keys) four = __ldg((const uint32_t *)(mask + first + i));
+        else for (int k = 0; k < 4; k++) four |= first + i + k < keys ? (uint32_t)*(const uint8_t *)(mask + first + i + k) << 8 * k : 0;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if ((four >> 8 * k & 0xff) == 0) scores[i + k] = -INFINITE;
+    }
+}
+
+/* cap x tanh(product x scale / cap). */
+INLINE void scale_products(const attention_arguments *p, float *scores) {
+    const float unit = p->scale / p->softcap * (2 * LOG2_E), cap = p->softcap;
+    if (cap > 0) {
+#pragma unroll
+        for (int i = 0; i < GENERAL_PART; i++) scores[i] = fmaf(-2 * cap, rcp(1 + ex2(scores[i] * unit)), cap);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < GENERAL_PART; i++) scores[i] *= p->scale;
+}
+
+/* Do biases and masks of the row lie so that four of them come at a time? */
+INLINE bool lies_in_fours(const attention_arguments *p, const attention_extra extra) {
+    const bool biases = !p->has_bias || (p->bias_strides[3] == 1 && extra.bias % (4 * p->bias.element_bytes) == 0), masks = !p->has_mask || (p->mask_strides[3] == 1 && extra.mask % 4 == 0);
+    return !p->has_position && biases && masks;
+}
+
+/* Products become scores, 32 of the row's at a time, where they lie. first: the first one's slot. */
+INLINE void finish_part(const attention_arguments *p, const seen_row *row, bool in_fours, int first, float *scores) {
+    const int keys = (int)p->keys;
+    if (!in_fours) {
+#pragma unroll
+        for (int i = 0; i < GENERAL_PART; i++) {
+            const int slot = first + i, from = distance(row, slot, keys);
+            scores[i] = from < row->count && slot < keys ? score_of(p, scores[i], row->extra, row->view.base + from) : -INFINITE;
+        }
+        return;
+    }
+    scale_products(p, scores);
+    if (row->count == 0) return;  /* hidden later */
+    if (p->has_bias && p->bias.format == CUDA_f32) add_biases(CUDA_f32, row->extra.bias, first, keys, scores);
+    else if (p->has_bias && p->bias.format == CUDA_bf16) add_biases(CUDA_bf16, row->extra.bias, first, keys, scores);
+    else if (p->has_bias) add_biases(CUDA_f16, row->extra.bias, first, keys, scores);
+    if (p->has_mask) hide_masked(row->extra.mask, first, keys, scores);
+}
+
+/* The products of a block at `at`. */
+INLINE void finish_products(const attention_arguments *p, const seen_row *row, uint32_t at, int first) {
+    const bool in_fours = lies_in_fours(p, row->extra);
+#pragma unroll 1
+    for (int part = 0; part < ATTEND_KEYS; part += GENERAL_PART) {
+        uint32_t raw[GENERAL_PART];
+        float scores[GENERAL_PART];
+        __syncwarp();
+        tmem_load_x32(raw, at + part);
+        tmem_wait_load();
+#pragma unroll
+        for (int i = 0; i < GENERAL_PART; i++) scores[i] = __uint_as_float(raw[i]);
+        finish_part(p, row, agreed(!in_fours) ? false : true, first + part, scores);
+#pragma unroll
+        for (int i = 0; i < GENERAL_PART; i++) raw[i] = __float_as_uint(scores[i]);
+        __syncwarp();
+        tmem_store_words_x32(at + part, raw);
+    }
+    tmem_wait_store();
+}
+
+/* ---- weights ---- */
+
 /* NaN if one is. */
 INLINE float largest_of(const float *scores) {
     float top[4] = {scores[0], scores[1], scores[2], scores[3]};
@@ -74,13 +228,18 @@ INLINE float largest_of(const float *scores) {
 }
 
 /* The row grows to a block's largest score; by what sums so far are to be multiplied. */
-INLINE float raise_row(soft_row *row, float unit, float largest) {
+INLINE float raise_row(const attend_shape s, soft_row *row, float unit, float largest) {
     const float top = max_nan(row->max, largest);
     if ((row->max - top) * unit >= -SLACK || (row->max == top && largest < INFINITE)) return 1;
-    const float shift = shift_of(top, unit), factor = row->max == top ? 1 : row->max == -INFINITE ? 0 : ex2(row->shift - shift);
+    const float shift = shift_of(top, is_scaled(s) ? 1 : unit), exponent = is_scaled(s) ? (row->max - top) * unit : row->shift - shift, factor = row->max == top ? 1 : row->max == -INFINITE ? 0 : ex2(exponent);
     row->max = top;
     row->shift = shift;
     return factor;
+}
+
+/* A pair of scores as exponents. */
+INLINE f32_pair exponents_of(const attend_shape s, f32_pair scores, f32_pair units, f32_pair shifts) {
+    return is_scaled(s) ? mul_f32x2(add_f32x2(scores, shifts), units) : fma_f32x2(scores, units, shifts);
 }
 
 INLINE uint32_t pack_pair(const int element, float2 x) { return element == ELEMENT_BF16 ? cvt_bf16x2(x.x, x.y) : cvt_f16x2(x.x, x.y); }
@@ -94,11 +253,11 @@ INLINE void give_weights(const attend_shape s, const attend_place *p, const soft
 #pragma unroll
         for (int i = 0; i < ATTEND_KEYS / 8; i++) {
             float *pair = scores + quarter * (ATTEND_KEYS / 4) + 2 * i;
-            const float2 weights = f32_of_pair(powers(fma_f32x2(pair_of_f32(pair[0], pair[1]), units, shifts), i % 8 < s.sizes.emulated));
+            const float2 weights = f32_of_pair(powers(exponents_of(s, pair_of_f32(pair[0], pair[1]), units, shifts), i % 8 < s.sizes.emulated));
             pair[0] = weights.x, pair[1] = weights.y;
             packed[i] = pack_pair(s.element, weights);
         }
-        tmem_store_x16(to + quarter * (ATTEND_KEYS / 8), packed);
+        tmem_store_words_x16(to + quarter * (ATTEND_KEYS / 8), packed);
         if (quarter < 2) continue;
         tmem_wait_store();
         arrive_behind_tmem((quarter == 2 ? p->ready : p->rest) + tile * BARRIER_BYTES);
@@ -126,30 +285,58 @@ INLINE void say(const attend_place *p, int tile, int row, uint32_t *phase, float
 
 /* ---- units ---- */
 
+INLINE seen_row seen_of(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, int query) {
+    const int begin = keys_begin(g, query), end = keys_end(g, query);
+    seen_row row = {{begin, max(end - begin, 0), begin, u->cache}, max(end - begin, 0), {0, 0}};
+    if (s.texts) row.view = view_of(&g->call, batch_of(g, u), query);
+    return row;
+}
+
+/* Scores of a block, in registers: those of keys that the row does not see are -inf. */
+INLINE void score_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t at, int block, uint4 bits, block_pages pages, float *scores) {
+    const int first = block * ATTEND_KEYS;
+    if (s.scores == ATTENTION_GENERAL) finish_products(&g->call, row, at, first);
+    read_scores(at, scores);
+    if (s.texts) hide_slots(&g->call, row, first, scores);
+    else hide_keys(row->view.start - first, row->view.start + row->count - first, scores);
+    if (s.scores == ATTENTION_MASKED) hide_bits(bits, scores);
+    if (s.texts && g->call.page != 0) hide_absent(&g->call, row, u->cache, first, pages, scores);
+}
+
 /* Four warps, of one tile. */
 INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int tile) {
     const int warp = threadIdx.x / 32 % TILE_WARPS, row_of_tile = warp * 32 + threadIdx.x % 32;
     const uint32_t at = p->tmem + tile * ATTEND_KEYS + (warp * 32 << 16);
-    const float unit = g->call.scale * LOG2_E;
+    const float unit = unit_of(&g->call, s);
     uint32_t said = 1, phase = 0;
+    soft_row row = {0, 0, 0};
+    seen_row seen = {{0, 0, 0, 0}, 0, {0, 0}};
     attend_unit u;
-    for (int number = 0; next_unit(g, p, number, &u); number++) {
+    for (int number = 0; next_unit(g, s, p, number, &u); number++) {
         if (tile >= u.tiles) continue;
-        const int query = u.first + tile * ATTEND_ROWS + row_of_tile, begin = keys_begin(g, query), end = keys_end(g, query);
-        soft_row row = begin_row(g, unit, head_of(g, &u));
+        const int query = u.first + tile * ATTEND_ROWS + row_of_tile;
+        if (u.opens) {
+            row = begin_row(g, s, head_of(g, &u));
+            seen = seen_of(g, s, &u, query);
+        }
+        if (s.texts) seen.count = seen.view.cache == u.cache ? seen.view.count : 0;
+        if (s.scores != ATTENTION_PLAIN) seen.extra = extra_of(&g->call, u.cache, head_of(g, &u), query);
 #pragma unroll 1
         for (int block = u.begin; block < u.end; block++) {
             float scores[ATTEND_KEYS];
+            uint4 bits = {0, 0, 0, 0};
+            block_pages pages = {0, 0};
+            if (s.scores == ATTENTION_MASKED) bits = read_bits(&g->call, seen.extra.mask, block);
+            if (s.texts && g->call.page != 0) pages = read_pages(&g->call, u.cache, block);
             wait_for_tmem(p->scores + tile * BARRIER_BYTES, phase);
             phase ^= 1;
-            read_scores(at, scores);
-            hide_keys(begin - block * ATTEND_KEYS, end - block * ATTEND_KEYS, scores);
-            const float factor = raise_row(&row, unit, largest_of(scores));
-            if (block > u.begin) say(p, tile, row_of_tile, &said, factor, 0);
+            score_block(g, s, &u, &seen, at, block, bits, pages, scores);
+            const float factor = raise_row(s, &row, unit, largest_of(scores));
+            if (!is_begin(&u, block)) say(p, tile, row_of_tile, &said, factor, 0);
             give_weights(s, p, &row, tile, at, unit, scores);
             row.sum = fmaf(row.sum, factor, sum_of(scores));
         }
-        say(p, tile, row_of_tile, &said, row.sum, row.max);
+        if (u.closes) say(p, tile, row_of_tile, &said, row.sum, row.max);
     }
 }
 

@@ -23,42 +23,50 @@ static const tcgen05_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-enum { MOST_WIDTH = 128 };
+enum { MOST_WIDTH = 192, MOST_VALUE_WIDTH = 128 };
 
 /* ---- what is taken ---- */
 
 const char *attention_tcgen05_refuses(const kernel_problem *problem, text *why) {
-    static const struct { int operand; const char *name; } others[] = {{ATTENTION_MASK, "mask"}, {ATTENTION_BIAS, "bias"}, {ATTENTION_ROW, "row"}, {ATTENTION_POSITION, "position"}, {ATTENTION_TABLE, "table"}};
     int64_t width, value_width;
-    const char *reason = attention_reject_half_operands(problem, why);
+    const char *reason = attention_refuses_cached(problem);
+    if (reason == NULL) reason = attention_reject_half_operands(problem, why);
     if (reason != NULL) return reason;
-    for (size_t i = 0; i < COUNT_OF(others); i++) {
-        if (others[i].operand >= problem->n_in || problem->in[others[i].operand] == NULL) continue;
-        text_printf(why, "there is an operand %s, and queries see all that their position lets them see", others[i].name);
-        return text_string(why);
-    }
-    if (op_attr_real(problem->attrs, OP_ATTR_softcap) > 0) return "scores are capped, and it takes products times a scale";
-    if (!(op_attr_real(problem->attrs, OP_ATTR_scale) > 0)) return "the scale is not positive, and largest scores are those of largest products";
     if (!dim_is_constant(problem->in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(problem->in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width <= MOST_WIDTH && value_width <= MOST_WIDTH) return NULL;
-    text_printf(why, "heads are %lld and %lld wide; it takes up to %d", (long long)width, (long long)value_width, MOST_WIDTH);
+    if (width <= MOST_WIDTH && value_width <= MOST_VALUE_WIDTH) return NULL;
+    text_printf(why, "heads are %lld and %lld wide; it takes up to %d and %d", (long long)width, (long long)value_width, MOST_WIDTH, MOST_VALUE_WIDTH);
     return text_string(why);
 }
 
-const char *attention_tcgen05_takes(const kernel_run *run, text *why) {
-    const dw_tensor *q = run->call.in[ATTENTION_Q];
-    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
-    const char *reason = attention_lacks_maps(&run->call, why);
-    if (reason != NULL) return reason;
-    if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / (units > 0 ? units : 1)) return NULL;
-    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
+/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
+static const char *takes_pages(const op_call *call, text *why) {
+    enum { SWIZZLED_ROWS = 8 };
+    const int64_t page = call->in[ATTENTION_K]->dims[2];
+    if (op_operand(call, ATTENTION_TABLE) == NULL || page % ATTEND_KEYS == 0 || (ATTEND_KEYS % page == 0 && page % SWIZZLED_ROWS == 0)) return NULL;
+    return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, ATTEND_KEYS, SWIZZLED_ROWS);
 }
 
 /* ---- which entry, how long ---- */
 
+/* What becomes of products, and are queries of texts, or keys a ring or in pages? */
+typedef struct tcgen05_kind { int scores; bool texts; } tcgen05_kind;
+
+static tcgen05_kind kind_of(const op_call *call) {
+    const dw_tensor *mask = op_operand(call, ATTENTION_MASK);
+    tcgen05_kind kind = {ATTENTION_PLAIN, false};
+    for (int i = ATTENTION_ROW; i < call->n_in; i++) kind.texts = kind.texts || call->in[i] != NULL;
+    if (!attention_is_general(call)) return kind;
+    const bool is_scaled = op_operand(call, ATTENTION_BIAS) != NULL || op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
+    const bool is_shared = mask != NULL && (mask->rank < 2 || mask->dims[mask->rank - 2] == 1);   /* by all queries */
+    kind.scores = !is_scaled && is_shared && !kind.texts && call->in[ATTENTION_Q]->dims[3] <= MOST_VALUE_WIDTH ? ATTENTION_MASKED : ATTENTION_GENERAL;
+    return kind;
+}
+
 /* As counted in machine code (README.md), of a block: instructions of a softmax warp, and those that a pair of powers of 2 costs more by multiplying and adding; of a tile, of the warps that
  * correct and multiply, which share a scheduler with them. */
-enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 43, STEP_INSTRUCTIONS = 7 };
+enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 44, STEP_INSTRUCTIONS = 7 };
+/* The same of what is done besides, as it stands in the source and was not counted: bits of a mask; caps, biases and masks where products lie, which read 128 scores once more. */
+enum { MASKED_INSTRUCTIONS = 40, GENERAL_INSTRUCTIONS = 1000 };
 
 /* Keys that a query sees, on average. */
 static double seen_of(const op_call *call) {
@@ -69,25 +77,38 @@ static double seen_of(const op_call *call) {
     return each > 0 ? work.flops / each : 0;
 }
 
+/* Texts that a unit of 256 queries goes through the keys of, on average. */
+static double texts_of(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q];
+    const double rows = (double)attention_rows(call), queries = (double)q->dims[2], units = (double)base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const double texts = op_operand(call, ATTENTION_ROW) == NULL ? 1 : (rows < queries ? rows : queries) / (units > 0 ? units : 1);
+    return texts > 1 ? texts : 1;
+}
+
 static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles_bound *bound) {
     const op_call *call = &run->call;
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
     const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / 16.0 + ATTEND_KEYS / 16.0;
+    const int besides = e->sizes.scores == ATTENTION_MASKED ? MASKED_INSTRUCTIONS : e->sizes.scores == ATTENTION_GENERAL ? GENERAL_INSTRUCTIONS : 0;
     const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = ATTEND_TILES, .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
-                                  .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps, .stages = attend_stages(e->sizes)};
-    const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)k->dims[2],
-                                   .seen = seen_of(call), .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
+                                  .functions = op_attr_real(call->attrs, OP_ATTR_softcap) > 0 ? 2 : 0,
+                                  .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps + besides,
+                                  .stages = attend_stages(e->sizes)};
+    const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)attention_slots(call),
+                                   .seen = seen_of(call), .texts = texts_of(call), .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
     kernel_attend_bound_of(&kernel, &size, run->chip, bound);
 }
 
-/* Of the entries of the least widths that suffice the one of least bound. */
+/* Of the entries of the kind with the least widths that suffice the one of least bound. */
 static const tcgen05_entry *find_entry(const kernel_run *run) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
+    const tcgen05_kind kind = kind_of(&run->call);
     const tcgen05_entry *best = NULL;
-    kernel_tiles_bound least, bound;
+    kernel_tiles_bound least = {.seconds = 0}, bound;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const tcgen05_entry *e = &entries[i];
         if (e->format != q->format || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
+        if (e->sizes.scores != kind.scores || (kind.texts && !e->sizes.texts) || (!kind.texts && e->sizes.texts && kind.scores != ATTENTION_GENERAL)) continue;
         if (best != NULL && (e->sizes.width != best->sizes.width || e->sizes.value_width != best->sizes.value_width)) break;
         bound_of(run, e, &bound);
         if (best != NULL && !(bound.seconds < least.seconds)) continue;
@@ -97,6 +118,17 @@ static const tcgen05_entry *find_entry(const kernel_run *run) {
     return best;
 }
 
+const char *attention_tcgen05_takes(const kernel_run *run, text *why) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason == NULL) reason = takes_pages(&run->call, why);
+    if (reason != NULL) return reason;
+    if (find_entry(run) == NULL) return kernel_because(why, "heads are %lld wide, and it takes more than %d without masks, biases, caps, rows, positions and pages alone", (long long)q->dims[3], MOST_VALUE_WIDTH);
+    if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / (units > 0 ? units : 1)) return NULL;
+    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
+}
+
 double attention_tcgen05_seconds(const kernel_run *run) {
     kernel_tiles_bound bound;
     bound_of(run, find_entry(run), &bound);
@@ -104,8 +136,9 @@ double attention_tcgen05_seconds(const kernel_run *run) {
 }
 
 bool attention_tcgen05_bound(const kernel_run *run, kernel_tiles_bound *bound) {
-    if (!kernel_tiles_known(run->chip)) return false;
-    bound_of(run, find_entry(run), bound);
+    const tcgen05_entry *e = find_entry(run);
+    if (e == NULL || !kernel_tiles_known(run->chip)) return false;
+    bound_of(run, e, bound);
     return true;
 }
 
@@ -135,8 +168,9 @@ dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *laun
     attention_tcgen05_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     attention_take_map(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q);
-    attention_take_map(&launch, run, ATTENTION_K, ATTEND_KEYS, g->map_k);
-    attention_take_map(&launch, run, ATTENTION_V, ATTEND_KEYS, g->map_v);
+    const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS;
+    attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
+    attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
     attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
     take_lse(&launch, run, g);
     attention_shifts(&g->call, &g->begin_shift, &g->end_shift);

@@ -5,13 +5,14 @@
  *   warps 0-3, 4-7    of a tile: scores -> registers, largest, factor -> said_full;  weights -> tmem -> ready, rest;  at last sum and largest -> said_full
  *   warps 8-11    said_full -> sums scaled in tmem where a largest score has grown -> ready;  at last sums -> registers -> results in smem -> out_full
  *   warp 13       out_full -> TMA out -> out_empty
- *   warp 15       which units: a head's 256 queries and the blocks of keys that they see
+ *   warp 15       which units: a head's 256 queries and the blocks of keys that they see; where queries are of several texts, of one text after the other
  *
  * Persistent: a thread block takes unit after unit, and its rings run on. Scores, softmax and sums are fp32, weights are rounded to the operands' format, their sum is not.
- * Which keys a query sees is an interval that moves with it; blocks that none of a unit's queries sees are left out. A hidden key may hold anything: a row with a NaN among its results while its
+ * Which keys a query sees is an interval, of slots modulo their number where keys are a ring; blocks that none of a unit's queries sees are left out. A bool mask of keys comes as bits, by votes of
+ * the warps that hide by it. Caps, other masks and biases are applied where products lie, 32 of a row at a time. Keys in pages come in pieces. A hidden key may hold anything: a row with a NaN among its results while its
  * sum is none is done again without the keys of no weight.
  *
- * Resources: 1 block a multiprocessor, 512 threads; registers 184 (softmax), 88 (corrections), 56 (others); all columns of tensor memory. Speed: not measured; README.md has what is predicted. */
+ * Resources: 1 block a multiprocessor, 512 threads; registers 184 (softmax), 88 (corrections), 56 (others), of entries for texts 176, 96 and 64; all columns of tensor memory. Speed: not measured; README.md has what is predicted. */
 #include "kernels/attention/tcgen05/correct.cuh"
 #include "kernels/attention/tcgen05/products.cuh"
 #include "kernels/attention/tcgen05/soften.cuh"
@@ -40,17 +41,20 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     grid_release();
     grid_wait();
     if (warp < CORRECT_WARP) {
-        setmaxnreg_inc(184);
+        if (s.texts) setmaxnreg_inc(176);
+        else setmaxnreg_inc(184);
         soften_units(g, s, &p, warp / TILE_WARPS);
     } else if (warp < MULTIPLY_WARP) {
-        setmaxnreg_dec(88);
+        if (s.texts) setmaxnreg_dec(96);
+        else setmaxnreg_dec(88);
         correct_units(g, s, &p);
     } else {
-        setmaxnreg_dec(56);
+        if (s.texts) setmaxnreg_dec(64);
+        else setmaxnreg_dec(56);
         if (warp == MULTIPLY_WARP) multiply_units(g, s, &p);
         else if (warp == LOAD_WARP) load_units(g, s, &p);
         else if (warp == STORE_WARP) store_units(g, s, &p);
-        else publish_units(g, &p);
+        else publish_units(g, s, &p);
         __syncwarp();
     }
     meet();
@@ -61,10 +65,10 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
 #define NAMED(entries, name) JOIN(entries, name)
 #define ATTENTION_TILE(name, ...)                                                                                                                                 \
     static constexpr attend_sizes name##_sizes = {__VA_ARGS__};                                                                                                   \
-    static_assert(attend_stages(name##_sizes) >= 3 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "three stages fit in shared memory");              \
+    static_assert(attend_stages(name##_sizes) >= 2 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "two stages fit in shared memory");                \
     extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAMED(ENTRIES, name)(const __grid_constant__ attention_tcgen05_arguments arguments) {           \
         constexpr attend_sizes sizes = name##_sizes;                                                                                                               \
-        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes)};                                                         \
+        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts};                                                         \
         attend_units(&arguments, shape);                                                                                                                           \
     }
 #include "kernels/attention/tcgen05/tiles.def"

@@ -17,7 +17,7 @@ PTX void tmem_load_x32(uint32_t *r, uint32_t address) {
 }
 
 /* Columns of the thread's lane. They are there after tmem_wait_store. */
-PTX void tmem_store_x16(uint32_t address, const uint32_t *r) {
+PTX void tmem_store_words_x16(uint32_t address, const uint32_t *r) {
     asm volatile("tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {"
                  "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16};"
                  ::"r"(address),
@@ -25,7 +25,7 @@ PTX void tmem_store_x16(uint32_t address, const uint32_t *r) {
                    "r"(r[8]), "r"(r[9]), "r"(r[10]), "r"(r[11]), "r"(r[12]), "r"(r[13]), "r"(r[14]), "r"(r[15])
                  : "memory");
 }
-PTX void tmem_store_x32(uint32_t address, const uint32_t *r) {
+PTX void tmem_store_words_x32(uint32_t address, const uint32_t *r) {
     asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], {"
                  "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
                  "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32};"
