@@ -51,6 +51,13 @@ static bool slices_outermost(const ir_node *slice)
     return ir_int(slice, OP_ATTR_step) == 1;
 }
 
+/* Is it a rank's part of what is computed at load? As a view it would keep all of that in memory. */
+static bool is_part_of_computed(const ir_node *slice)
+{
+    const plan_value *from = plan_value_of(ir_in(slice, 0));
+    return from->key != NULL && from->value->kind == IR_RESULT && !from->view && !dim_is_constant(op_attr_dim(&slice->attrs, OP_ATTR_start), NULL) && plan_value_of(ir_out(slice))->key != NULL;
+}
+
 /* Can strides express node over its operand, and is the result contiguous then? */
 static bool can_alias(plan *plan, const ir_node *node, bool *contiguous)
 {
@@ -67,7 +74,7 @@ static bool can_alias(plan *plan, const ir_node *node, bool *contiguous)
         return true;
     case OP_slice:
         *contiguous = from->contiguous && slices_outermost(node);
-        return true;
+        return !is_part_of_computed(node);
     case OP_broadcast:
         *contiguous = from->contiguous && op_type_equal(&operand->type, &ir_out(node)->type);
         return true;

@@ -229,7 +229,7 @@ static const dw_tensor *find_weight(const dw_model *model, dw_format format, boo
 /* A kernel that reads weights as they are, and packs none. */
 #define PLAIN "matmul=reference_matmul"
 
-typedef struct weights_run { const char *precision; dw_format format; dw_tensor up, down; int world; } weights_run;
+typedef struct weights_run { const char *precision; dw_format format; dw_tensor up, down; int world; uint64_t bytes; } weights_run;
 
 /* Rows (or columns) from start on are those of the whole, code for code and scale for scale; what is behind its end is zeros. */
 static bool is_slice(const dw_tensor *part, const dw_tensor *whole, int axis, int64_t start) {
@@ -253,6 +253,8 @@ static void check_weights(int rank, dw_context *context, dw_comm *comm, void *us
     rank_assert(context, up->dims[0] < 320 && down->dims[1] == up->dims[0]);
     rank_assert(context, is_slice(up, &run->up, 0, rank * up->dims[0]));
     rank_assert(context, is_slice(down, &run->down, 1, rank * down->dims[1]));
+    /* 320 columns are 10 blocks of 32, of which 4 ranks have 3 each: no rank keeps more than its part, whatever that was cut from. */
+    rank_assert(context, (double)dw_model_weight_bytes(model) <= 1.3 * (double)run->bytes / run->world);
     dw_model_destroy(model);
 }
 
@@ -272,6 +274,7 @@ static void quantised_weights_are_slices_of_the_whole_ones(void **state) {
             run.up = *find_weight(whole, run.format, false);
             run.down = *find_weight(whole, run.format, true);
             run.world = world;
+            run.bytes = dw_model_weight_bytes(whole);
             ranks_run(&(ranks){.world = world, .user = &run}, check_weights);
             dw_model_destroy(whole);
             dw_context_destroy(context);
