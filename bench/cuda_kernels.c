@@ -149,7 +149,7 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
         }
         uint8_t *host = calloc(1, parts.total_bytes + 8);
         const num_class class = num_info(t->format)->class;
-        if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], t->dims[0], (int32_t *)(void *)host);
+        if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], op_tensor_count(t), (int32_t *)(void *)host);
         else if (c->ranges[i].given && (class == NUM_UNSIGNED || class == NUM_SIGNED)) fill_range(&c->ranges[i], (size_t)dw_format_bits(t->format) / 8, op_tensor_count(t), host);
         else fill(t, host, &parts);
         if (num_info(t->format)->class != NUM_BLOCK) fill_chosen(c, i, t, host);

@@ -2,8 +2,8 @@
 
     python bench/gpu_mqa_logits.py [--kernels build/bench/cuda_kernels] [--rounds 7]
 
-Queries are the last of the keys, and each sees those up to its own. Ours by cuda_kernels, a process of its own, which times calls with ranges drawn at random between the same ends, in ascending order, and writes
--inf wherever no key is seen; DeepGEMM's in CUDA graphs, without its kernel that does so and with it. TFLOP/s are those of the products of the pairs that are seen. Needs torch with CUDA.
+Queries are the last of the keys, and each sees those up to its own. Ours by cuda_kernels, a process of its own, which times calls with factors of 1 and the same ranges, and writes -inf wherever no key is
+seen; DeepGEMM's in CUDA graphs, without its kernel that does so and with it. TFLOP/s are those of the products of the pairs that are seen. Needs torch with CUDA.
 """
 import argparse
 import re
@@ -34,7 +34,7 @@ def peer_us(case, clean, rounds):
 def our_us(program, case):
     """Of each kernel but the plain one, by its name."""
     m, n, h, d = case
-    line = f"mqa_logits e4m3[1,{m},{h},{d}] e4m3[1,{n},{d}] f32[1,{m},{h}] f32[1,{n}] - i32[1,{m}] range=3:0.5:1.5 range=5:{n - m}:{n - 1} ascending=5"
+    line = f"mqa_logits e4m3[1,{m},{h},{d}] e4m3[1,{n},{d}] f32[1,{m},{h}] f32[1,{n}] - i32[1,{m}] choice=3:1 range=5:{n - m}:{n - 1} ascending=5"
     result = subprocess.run([program, "--only", "wgmma", line], capture_output=True, text=True, timeout=300)
     found = re.findall(r"^ *([0-9.]+) us .* (cuda_\w+) ", result.stdout, re.M)
     if not found:
