@@ -80,19 +80,25 @@ def train(args, text, valid, device, log):
         args.command, "train", start, "--data", data, "--loss", "next-token", "--steps", args.steps, "--batch", args.batch, "--length", args.context, "--rate", args.lr, "--schedule", "cosine",
         "--warmup", min(100, args.steps), "--clip", 1, "--seed", args.seed, "--device", args.device, "--precision", "bf16", "--save", checkpoint, "--save-every", args.every, "--json",
         "--optimizer", f"adamw(beta2=0.95,decay=0); muon(decay={args.decay},match_rms=1) for blocks.*.weight")], stdout=subprocess.PIPE, text=True)
-    seen, best, best_state, line = [], float("inf"), None, None
+    seen, best, best_state, last = [], float("inf"), None, 0
 
     def evaluate(step):
-        nonlocal best, best_state
-        state = {k: v.to(torch.bfloat16) for k, v in load_file(checkpoint).items() if k in names}
+        """Of the checkpoint that is there: where steps are faster than this, a later one."""
+        nonlocal best, best_state, last
+        file = load_file(checkpoint)
+        updates = int(file["deepwell.trainer"][2])
+        if updates == last:
+            return
+        last = updates
+        state = {k: v.to(torch.bfloat16) for k, v in file.items() if k in names}
         bits = bits_of({k: v.float() for k, v in state.items()}, valid, args.context, device)
-        log(f"{step['step']} {sum(seen) / len(seen) / math.log(2):.4f} {bits:.4f} {step['rate']:.2e} {step['seconds']:.0f}")
+        log(f"{updates} {sum(seen) / len(seen) / math.log(2):.4f} {bits:.4f} {step['rate']:.2e} {step['seconds']:.0f}")
         seen.clear()
         if bits < best:
             best, best_state = bits, state
 
     names = set(ByteGpt().state_dict())
-    for line in run.stdout:             # the checkpoint of a step is there once the next one begins, or the run has ended
+    for line in run.stdout:             # the checkpoint of a step is there once the next one is done, or the run has ended
         step = json.loads(line)
         if seen and (step["step"] - 1) % args.every == 0:
             evaluate(before)
