@@ -48,4 +48,7 @@
 
 KERNEL_FUNCTIONS(reference, reference)
 
+/* norm_rows.c: can the norm write its result in blocks beside the plain one (kernel_run.quantises_beside)? */
+bool norm_rows_writes_both(const kernel_run *run);
+
 #endif

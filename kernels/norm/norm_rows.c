@@ -113,6 +113,12 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     return launcher->add(launcher, &launch);
 }
 
+/* Rows in registers alone are written twice. */
+bool norm_rows_writes_both(const kernel_run *run) {
+    const dw_tensor *x = run->call.in[0];
+    return run->call.n_out == 1 && !row_is_long(x->dims[x->rank - 1]);
+}
+
 dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("norm_rows", ""), search_entries = ROW_ENTRIES("norm_rows", "_search");
     kernel_launch launch;
@@ -120,7 +126,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     bool is_layer = run->call.op->id == OP_layer_norm;
     int residual = is_layer ? 3 : 2;
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
-    const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
+    const dw_tensor *tensors[] = {run->quantises_beside ? run->call.out[1] : out, x, sum, r != NULL ? r : x};
     int64_t steps[4];
     if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
@@ -129,6 +135,8 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
     row_parts_divide(&launch, run, x->format, out, true, searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
+    arguments->has_plain = run->quantises_beside;
+    if (run->quantises_beside) row_parts_take_result(&launch, run, 1, &arguments->plain);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->x_step = steps[1];
     if (r != NULL) {
@@ -142,7 +150,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
     arguments->centred = is_layer;
     arguments->columns_are_constant = (run->constant_in >> 1 & 1) >= (unsigned)arguments->has_weight && (run->constant_in >> 2 & 1) >= (unsigned)arguments->has_bias;
-    if (launch.entry == entries[x->format == DW_FORMAT_bf16 ? 1 : 2][1] && is_dense(run, arguments, tensors, steps)) launch_dense(&launch, run, arguments);
+    if (!run->quantises_beside && launch.entry == entries[x->format == DW_FORMAT_bf16 ? 1 : 2][1] && is_dense(run, arguments, tensors, steps)) launch_dense(&launch, run, arguments);
     launch.overlaps = true;
     arguments->by_count = (float)(1.0 / arguments->division.cols);
     arguments->eps = (float)op_attr_real(run->call.attrs, OP_ATTR_eps);

@@ -1,5 +1,5 @@
 /* layer_norm and rms_norm, with what quantises the result, in one pass: a row is read once, kept in registers (row_parts.cuh) and written once, in any format
- * (blocks.cuh). A result in a block format is rounded to x's format first. With a residual the sum is rounded to x's format, stored, and normalised.
+ * (blocks.cuh). A result in a block format is rounded to x's format first, and that may be written, too. With a residual the sum is rounded to x's format, stored, and normalised.
  * Registers and speed: README.md. */
 #include "kernels/norm/moments.cuh"
 #include "kernels/quantize/blocks.cuh"
@@ -44,6 +44,7 @@ INLINE void norm_row(const int pieces, const int format, const bool searches, co
         store_plain(pieces, &a->out, row_offset(&a->division, &p, 0), &p, x);
         return;
     }
+    if (a->has_plain) store_plain(pieces, &a->plain, row_offset(&a->division, &p, 0), &p, x);
     row_values values;
     second_level none = {1, 1};
     zero_tail(pieces, &p, x);

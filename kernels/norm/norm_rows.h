@@ -15,6 +15,8 @@ typedef struct norm_rows_arguments {
     int32_t has_residual, has_weight, has_bias, centred;
     int32_t columns_are_constant; /* no launch of the run writes weight or bias */
     float by_count, eps;          /* by_count: 1 / elements of a row */
+    row_target plain;             /* where has_plain: of a result in blocks the numbers as well; then it is the nest's out */
+    int32_t has_plain;
 } norm_rows_arguments;
 
 typedef struct norm_long_arguments {

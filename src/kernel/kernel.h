@@ -90,7 +90,8 @@ typedef struct kernel_run {
     dw_format quantised;
     bool searches;                    /* and it searches for the scales */
     bool leaves_plain;                /* its result is meant in blocks, and its reader quantises it: it is made in the format before that */
-    bool passes;                      /* a quantize or norm whose reader does it: nothing is launched */
+    bool passes;                      /* a quantize or norm whose reader does it, or whose operand's maker did: nothing is launched */
+    bool quantises_beside;            /* a norm, whose result 0 is then in blocks, and result 1 the plain one */
     const kernel_norm *norm;          /* operand 0 comes as it was before this norm, which the kernel does itself, its result in the operand's format; NULL: none. Before it quantises */
     int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
@@ -302,6 +303,9 @@ int kernel_in_place(const kernel_row *row, int result);
 
 /* Does the row do norms whose bits are those of products that normalise their operand? */
 bool kernel_is_norm_of_products(const kernel_row *row);
+
+/* Can the row's run write its result in blocks besides, bit for bit as the quantising row makes them of it? */
+bool kernel_writes_both(const kernel_row *row, const kernel_run *run, const kernel_row *quantising);
 
 /* The rows of kernels/kernel.def that belong to this build, best first for equal cost; references last. */
 int kernel_count(void);

@@ -189,7 +189,8 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     double seconds;
     composed c;
     if (is_empty(run)) return;
-    if (run->passes) text_add(words, run->call.op->id == OP_take ? "all there is: nothing is taken" : "left to the product that reads it");
+    if (run->passes) text_add(words, run->call.op->id == OP_take ? "all there is: nothing is taken" : run->quantises_beside ? "made by the norm in front" : "left to the product that reads it");
+    else if (run->quantises_beside) text_add(words, "result quantised, too");
     if (run->leaves_plain) text_add(words, "result quantised by the product that reads it");
     if (run->passes) return;
     if (run->quantises || run->norm != NULL)

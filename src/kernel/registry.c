@@ -78,6 +78,10 @@ static const kernel_row rows[] = {
 
 bool kernel_is_norm_of_products(const kernel_row *row) { return row->shape == norm_rows_cuda_shape; }
 
+bool kernel_writes_both(const kernel_row *row, const kernel_run *run, const kernel_row *quantising) {
+    return row->shape == norm_rows_cuda_shape && quantising->shape == quantize_rows_shape && norm_rows_writes_both(run);
+}
+
 int kernel_count(void) { return (int)COUNT_OF(rows); }
 const kernel_row *kernel_at(int index) { return &rows[index]; }
 

@@ -19,7 +19,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
 {
     const ir_node *node = step->node;
     TRY_NEW(call->in, &binding->arena, node->n_in + 1);
-    TRY_NEW(call->out, &binding->arena, node->n_out);
+    TRY_NEW(call->out, &binding->arena, node->n_out + 1);   /* a norm may make one more (plain.c) */
     for (int i = 0; i < node->n_in; i++)
         call->in[i] = ir_in(node, i) ? &binding->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
     for (int i = 0; i < node->n_out; i++) call->out[i] = &binding->tensors[plan_value_of(node->out[i])->index];
@@ -183,7 +183,7 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
-        if (!plain->takes && binding->calls[plain->made].run.passes) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
+        if (!plain->takes && !plain->beside && binding->calls[plain->made].run.passes && !binding->calls[plain->made].run.quantises_beside) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;

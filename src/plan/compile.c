@@ -268,6 +268,7 @@ static void mark_lives(plan *plan)
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
+        if (plain->beside && plain->value->root->first > plain->made) plain->value->root->first = plain->made;
         const int last = plain->takes && plain->value->root->last > plain->read ? plain->value->root->last : plain->read;
         if (plain->source != NULL && plain->source->root->last < last) plain->source->root->last = last;
     }

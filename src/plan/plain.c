@@ -105,10 +105,26 @@ static bool find_taken(const plan *plan, int made, plan_plain *plain) {
     return plain->read >= 0 && is_kept(plain->source);
 }
 
+/* ---- what is quantised beside its plain form ---- */
+
+/* Is the step a quantize of what a norm makes, which others read, too? */
+static bool find_beside(const plan *plan, int read, plan_plain *plain) {
+    const ir_node *node = plan->steps[read].node;
+    const ir_value *x = node->op == OP_quantize ? ir_in(node, 0) : NULL;
+    const plan_step *made = x != NULL ? maker_of(x) : NULL;
+    if (made == NULL || made->at_load || x->use_count < 2 || !is_plain_norm(made->node) || dw_format_is_block(x->type.format)) return false;
+    if (!is_plainly_quantised(node) || op_quantize_round(&node->attrs) == NUM_ROUND_SEARCH || plan_is_result(plan->graph, ir_out(node))) return false;
+    for (int i = 0; i < plan->plain_count; i++)
+        if (plan->plains[i].beside && plan->plains[i].made == made - plan->steps) return false;
+    *plain = (plan_plain){.value = plan_value_of(ir_out(node)), .made = (int)(made - plan->steps), .read = read, .beside = true};
+    plain->format = x->type.format;
+    return true;
+}
+
 dw_status plan_find_plains(plan *plan) {
     plan->plain_count = 0;
     if (plan->chip.kind != CHIP_GPU) return DW_OK;
-    TRY_NEW(plan->plains, &plan->arena, 2 * (size_t)plan->step_count + 1);
+    TRY_NEW(plan->plains, &plan->arena, 3 * (size_t)plan->step_count + 1);
     for (int i = plan->step_count; i-- > plan->load_count;) {
         plan_plain plain;
         if (find_plain(plan, i, &plain)) {
@@ -119,6 +135,7 @@ dw_status plan_find_plains(plan *plan) {
             plan->plains[plan->plain_count] = plain;
             plain.value->taken = &plan->plains[plan->plain_count++];
         }
+        if (find_beside(plan, i, &plain)) plan->plains[plan->plain_count++] = plain;
     }
     return DW_OK;
 }
@@ -194,12 +211,33 @@ static bool takes_all(const plan_binding *binding, const plan_plain *plain) {
     return true;
 }
 
+/* The norm's results: its own one alone, or that in blocks in front of it. */
+static void set_beside(plan_binding *binding, const plan_plain *plain, bool both) {
+    plan_call *made = &binding->calls[plain->made], *quantize = &binding->calls[plain->read];
+    dw_tensor *blocks = &binding->tensors[plain->value->index], *own = &binding->tensors[plan_value_of(ir_out(binding->plan->steps[plain->made].node))->index];
+    made->out[0] = both ? blocks : own;
+    made->out[1] = own;
+    made->run.call.n_out = both ? 2 : 1;
+    made->run.quantises_beside = quantize->run.quantises_beside = quantize->run.passes = both;
+}
+
+/* Once it is known who quantises for itself: then neither this norm nor its quantize has anything to do here. */
+static bool writes_both(const plan_binding *binding, const plan_plain *plain) {
+    const plan *plan = binding->plan;
+    const kernel_run *made = &binding->calls[plain->made].run;
+    if (binding->holds_values || made->passes || made->leaves_plain || binding->calls[plain->read].run.passes || plain->value->place != PLAN_WORKSPACE || plain->value->base != NULL) return false;
+    return lies_row_by_row(made->call.out[0]) && kernel_writes_both(plan->steps[plain->made].row, made, plan->steps[plain->read].row);
+}
+
 dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
-    for (int i = 0; i < binding->plan->plain_count; i++)
-        if (binding->plan->plains[i].takes) binding->calls[binding->plan->plains[i].made].run.passes = takes_all(binding, &binding->plan->plains[i]);
     for (int i = 0; i < binding->plan->plain_count; i++) {
         const plan_plain *plain = &binding->plan->plains[i];
-        if (plain->takes) continue;
+        if (plain->beside) set_beside(binding, plain, false);
+        if (plain->takes) binding->calls[plain->made].run.passes = takes_all(binding, plain);
+    }
+    for (int i = 0; i < binding->plan->plain_count; i++) {
+        const plan_plain *plain = &binding->plan->plains[i];
+        if (plain->takes || plain->beside) continue;
         plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
         dw_tensor *tensor = &binding->tensors[plain->value->index], other;
         size_t bytes = 0;
@@ -212,6 +250,8 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
         if (binding->bytes[plain->value->index] != bytes) *moved = true;
         binding->bytes[plain->value->index] = bytes;
     }
+    for (int i = 0; i < binding->plan->plain_count; i++)
+        if (binding->plan->plains[i].beside && writes_both(binding, &binding->plan->plains[i])) set_beside(binding, &binding->plan->plains[i], true);
     return DW_OK;
 }
 

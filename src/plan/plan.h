@@ -63,6 +63,7 @@ typedef struct plan_plain {
     bool quantises, searches;         /* value is in blocks; its scales are searched for */
     bool normalises;                  /* a norm makes it */
     bool takes;                       /* a take of the tokens that step.last lists makes it */
+    bool beside;                      /* value is what a quantize, read, makes of the result of a norm, made, which can write both. No source */
 } plan_plain;
 
 typedef struct plan {

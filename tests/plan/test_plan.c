@@ -416,6 +416,40 @@ static void what_is_taken_of_all_tokens_is_not_moved(void **state) {
     }
 }
 
+/* A norm whose result is read in blocks and plain writes both, and its quantize launches nothing; with few rows the product quantises for itself, and where all values are looked at it launches. */
+static void a_norm_writes_its_result_in_blocks_besides(void **state) {
+    dw_context *context = *state;
+    static const char graph[] = "graph n\n  symbol m 1..4096\n  input x bf16[m,1024]\n  param s bf16[1024]\n  param t bf16[1024]\n  param w fp8_128x128[1024,1024]\n"
+                                "  %1 = layer_norm x, s, t {eps=1e-5}\n  %2 = quantize %1 {to=fp8_1x128}\n  %3 = matmul %2, w, %1 {bt=true,post=\"add\",to=bf16}\n  output y %3\n";
+    static const struct { int64_t rows; int launches, both; } cases[] = {{1, 2, 0}, {128, 2, 1}, {4096, 2, 1}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = chip_of(context, "h200");
+        plan *made = plan_for_chip(context, graph, &chip, NULL);
+        plan_binding binding;
+        int both = 0;
+        ok(context, plan_binding_create(context, made, &binding));
+        ok(context, plan_bind(&binding, &(int64_t){128}));
+        ok(context, plan_bind(&binding, &cases[i].rows));
+        for (int k = made->load_count; k < made->step_count; k++) both += binding.calls[k].run.quantises_beside && !binding.calls[k].run.passes;
+        if (launches_of(context, made, &binding) != cases[i].launches || both != cases[i].both) fail_msg("%d rows: %d launches, %d norms that write both", (int)cases[i].rows, launches_of(context, made, &binding), both);
+        uint8_t *memory = (uint8_t *)(uintptr_t)4096;
+        void *inputs[] = {memory}, *outputs[] = {memory};
+        dw_tensor *constants = arena_new(&binding.arena, (size_t)made->value_count, sizeof *constants);
+        assert_non_null(constants);
+        plan_attach(&binding, &(plan_bases){.workspace = memory, .inputs = inputs, .outputs = outputs, .constants = constants});
+        for (int k = made->load_count; k < made->step_count; k++)
+            if (cases[i].both && binding.calls[k].run.quantises_beside && !binding.calls[k].run.passes) assert_ptr_not_equal(binding.calls[k].out[0]->data, binding.calls[k].out[1]->data);
+        for (int k = made->load_count; k < made->step_count; k++)
+            if (made->steps[k].node->op == OP_quantize) assert_int_equal(plan_value_of(ir_out(made->steps[k].node))->first, made->load_count);
+        assert_apart(&binding, i);
+        binding.holds_values = true;
+        ok(context, plan_bind(&binding, &cases[i].rows));
+        assert_int_equal(launches_of(context, made, &binding), 3);
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -575,6 +609,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_norm_writes_its_result_in_blocks_besides, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),

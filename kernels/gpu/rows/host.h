@@ -22,6 +22,8 @@ row_threads row_parts_threads(const kernel_run *run, int64_t parts, int64_t cols
 void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
 /* The first result of the run. */
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target);
+/* The same of another result. */
+void row_parts_take_result(kernel_launch *launch, const kernel_run *run, int result, row_target *target);
 
 /* From so many elements on. */
 static inline bool row_is_long(int64_t cols) { return cols > ROW_COLS_MOST; }
