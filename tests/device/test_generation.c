@@ -315,7 +315,7 @@ static void runs_are_as_long_as_the_memory_allows(void **state) {
         {ALL, (size_t)80 << 30, 1000, 16, 0, 8192, 1024},      {ALL, (size_t)80 << 30, 1000, 4, 0, 4000, 1024},   {ALL, (size_t)80 << 30, 12000, 1, 0, 8192, 8192},
         {ALL, (size_t)80 << 30, 1000, 16, 300, 300, 300},      {WINDOWED, (size_t)80 << 30, 1000, 16, 0, 8192, 512}, {WINDOWED, (size_t)80 << 30, 12000, 1, 0, 8192, 512},
         {WIDE, (size_t)80 << 30, 1700, 16, 0, 8192, 1792},     {WIDE, (size_t)80 << 30, 5000, 16, 0, 8192, 512},
-        {ALL, 600000, 1000, 16, 0, 2048, 1024},       {ALL, 4096, 12000, 1, 0, 512, 512},
+        {ALL, 600000, 1000, 16, 0, 2048, 1024},       {ALL, 230000, 12000, 1, 0, 512, 512},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         fake->memory_bytes = cases[i].bytes;

@@ -29,7 +29,7 @@ static const char mlp[] =
 
 static void a_graph_gives_its_outputs_and_gradients(void **state) {
     dw_context *context;
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     text words;
     (void)state;
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
@@ -68,7 +68,7 @@ static void quantisers_are_passed_straight(void **state) {
         "graph rounded\n  param x f32[2,32]\n  param w f32[1,32]\n  %1 = quantize x {to=mxfp8}\n  %2 = tile_scales %1\n  %3 = quantize w {to=mxfp8}\n  %4 = matmul %2, %3 {bt=true}\n  %5 = dequantize %1 {to=f32}\n"
         "  %6 = mul %5, w\n  %7 = sum %4 {axes=[0,1]}\n  %8 = sum %6 {axes=[0,1]}\n  %9 = add %7, %8\n  output loss %9\n";
     dw_context *context;
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     evaluation *run;
     float x[64], w[32];
     (void)state;
@@ -215,7 +215,7 @@ static const char layers[] =
     "  %10 = mean %8 {axes=[0]}\n  output loss %10\n";
 
 static int count_again(dw_context *context, const char *recompute, op_id op) {
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     if (parse(context, layers, &graph) != DW_OK || dw_graph_gradient(graph, &(dw_gradient_options){.recompute = recompute}, &gradients) != DW_OK) fail_msg("%s", dw_context_error(context));
     const int count = count_of(gradients, op, "again");
     dw_graph_destroy(gradients);
@@ -249,7 +249,7 @@ static void levels_say_what_is_made_again(void **state) {
 /* Of every part the gradient of its logits stands in front of the next part's product. */
 static void parts_of_logits_come_one_after_the_other(void **state) {
     dw_context *context;
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     int losses = 0, backward = 0, pads = 0;
     (void)state;
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
@@ -269,7 +269,7 @@ static void parts_of_logits_come_one_after_the_other(void **state) {
 
 static void logits_that_something_else_reads_stay_whole(void **state) {
     dw_context *context;
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     char text[2048];
     (void)state;
     snprintf(text, sizeof text, "%s  output logits %%7\n", layers);
@@ -344,7 +344,7 @@ static void random_graphs_have_gradients(void **state) {
 }
 
 static dw_status derive_once(dw_context *context, void *argument) {
-    dw_graph *graph, *gradients;
+    dw_graph *graph = NULL, *gradients = NULL;
     (void)argument;
     TRY(parse(context, mlp, &graph));
     dw_status status = dw_graph_gradient(graph, NULL, &gradients);
