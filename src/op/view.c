@@ -223,6 +223,7 @@ static void copy_packed(const dw_tensor *to, const dw_tensor *from) {
 
 /* count items of so many bytes each, out of groups of from_count of them, into groups of count: from item start of each group on. */
 static void copy_groups(void *to, const void *from, size_t bytes, int64_t groups, int64_t start, int64_t count, int64_t from_count) {
+    if (bytes == 0 || count == 0) return;   /* what a format does not have has no address either */
     for (int64_t i = 0; i < groups; i++)
         copy_bytes((uint8_t *)to + (size_t)(i * count) * bytes, (const uint8_t *)from + (size_t)(i * from_count + start) * bytes, (size_t)count * bytes);
 }
