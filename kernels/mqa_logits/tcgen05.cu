@@ -10,7 +10,8 @@
  *
  * Keys are rows of the products, so a thread has a key and all heads of all queries: no sum goes over threads, and a warp stores 32 neighbours of a query. Weights come from smem, four to an
  * instruction, the same for all lanes. A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
- * Shared memory: 202 KB at width 128; tensor memory: all of it. Speed: not measured; README.md has what is predicted. */
+ * Shared memory: 202 KB at width 128; tensor memory: all of it. Speed: not measured, as no Blackwell
+ * was there; README.md has what is predicted. */
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/mqa_logits/roles.cuh"
 

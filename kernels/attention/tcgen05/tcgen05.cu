@@ -12,7 +12,8 @@
  * the warps that hide by it. Caps, other masks and biases are applied where products lie, 32 of a row at a time. Keys in pages come in pieces. A hidden key may hold anything: a row with a NaN among its results while its
  * sum is none is done again without the keys of no weight.
  *
- * Resources: 1 block a multiprocessor, 512 threads; registers 184 (softmax), 88 (corrections), 56 (others), of entries for texts 176, 96 and 64; all columns of tensor memory. Speed: not measured; README.md has what is predicted. */
+ * Resources: 1 block a multiprocessor, 512 threads; registers 184 (softmax), 88 (corrections), 56 (others), of entries for texts 176, 96 and 64; all columns of tensor memory. Speed: not measured, as no Blackwell
+ * was there; README.md has what is predicted. */
 #include "kernels/attention/tcgen05/correct.cuh"
 #include "kernels/attention/tcgen05/products.cuh"
 #include "kernels/attention/tcgen05/soften.cuh"

@@ -13,7 +13,7 @@
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
  * e4m3 with scales by block of k: promote.cuh.
- * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured; the README has what is predicted. */
+ * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured, as no Blackwell was there; the README has what is predicted. */
 #ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
 
