@@ -393,11 +393,21 @@ static dw_status state_bytes(dw_session *session, const engine_runner *runner, d
     return DW_OK;
 }
 
+/* What to ask for less of, and how much of it fits, where that is known. Pages that texts share are as many as the caller gave bytes for, whatever the rows. */
+static void advise(const dw_session *session, const generation *g, double caches, double runs, double free, char *words, size_t size) {
+    const double rows = caches > 0 ? (free - runs) / (caches / (double)g->texts) : 0;
+    if (runs >= free) snprintf(words, size, "take fewer tokens of a run");
+    else if (session->paging.is_shared && g->group_count > 0) snprintf(words, size, "give the cache fewer bytes, %.0f fit", free - runs);
+    else if (rows >= 1) snprintf(words, size, "take fewer rows, %" PRId64 " fit", (int64_t)rows);
+    else snprintf(words, size, "take fewer tokens of a text");
+}
+
 /* Has the device room for the caches and for the largest runs? Asked before any of it is made, so that the message can say what would fit. */
 static dw_status check_room(dw_session *session, engine_runner *runner, const generation *g) {
     const device *device = session->device;
     size_t left;
     double caches;
+    char words[96];
     if (device == NULL || device->calls->left == NULL || g->mode != GENERATION_STEP) return DW_OK;
     generation_set_sizes(runner, g, 1, 1, 1);
     TRY(state_bytes(session, runner, &caches));
@@ -405,12 +415,9 @@ static dw_status check_room(dw_session *session, engine_runner *runner, const ge
     TRY(device->calls->left(session->device, &left));
     const double runs = (double)runner->layout.value_bytes + (double)runner->scratch_bytes, free = (double)left;
     if (caches + runs <= free) return DW_OK;
-    const double rows = caches > 0 ? (free - runs) / (caches / (double)g->texts) : 0;
-    const char *wanted = rows >= 1 ? "take fewer rows" : runs < free ? "take fewer tokens of a text" : "take fewer tokens of a run";
-    char fits[64] = "";
-    if (rows >= 1) snprintf(fits, sizeof fits, ", %" PRId64 " fit", (int64_t)rows);
-    return base_fail(session->context, DW_LIMIT, "rows=%" PRId64 " of %" PRId64 " tokens need %.1f MB for caches, and runs of %" PRId64 " tokens %.1f MB besides; %s has %.1f MB free: %s%s", g->texts,
-                     session->max_tokens, caches / 1e6, g->run_most, runs / 1e6, device->caps.model, free / 1e6, wanted, fits);
+    advise(session, g, caches, runs, free, words, sizeof words);
+    return base_fail(session->context, DW_LIMIT, "rows=%" PRId64 " of %" PRId64 " tokens need %.1f MB for caches, and runs of %" PRId64 " tokens %.1f MB besides; %s has %.1f MB free: %s", g->texts,
+                     session->max_tokens, caches / 1e6, g->run_most, runs / 1e6, device->caps.model, free / 1e6, words);
 }
 
 /* What the prelude makes lies where the step reads it, or where it is copied from, row by row. */

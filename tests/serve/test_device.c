@@ -171,6 +171,20 @@ static void caches_without_room_are_refused(void **state) {
     dw_context_destroy(context);
 }
 
+/* Pages take the bytes that the caller gave them: fewer rows would not make room. */
+static void pages_without_room_are_refused(void **state) {
+    dw_context *context;
+    dw_service *service;
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    dw_model *model = make_model(context, "sim:h200");
+    const dw_service_options options = {.rows = 4, .context = 64, .page_tokens = 16, .cache_bytes = UINT64_C(200) * 1000 * 1000 * 1000};
+    test_assert_fails(context, dw_service_create(context, model, &options, &service), DW_LIMIT, "free: give the cache fewer bytes, 14");
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
@@ -178,6 +192,7 @@ int main(void) {
         cmocka_unit_test(texts_give_pages_back_on_a_gpu),
         cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
         cmocka_unit_test(caches_without_room_are_refused),
+        cmocka_unit_test(pages_without_room_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
