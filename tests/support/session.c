@@ -68,7 +68,7 @@ const dw_tensor *run_io_output(const run_io *io, const char *name) {
 }
 
 void assert_ok(dw_context *context, dw_status status) {
-    if (status != DW_OK) fail_msg("%s: %s", dw_status_name(status), dw_context_error(context));
+    if (status != DW_OK) fail_msg("%s", dw_context_error(context));   /* begins with the status */
 }
 
 dw_model *model_of_text(dw_context *context, const char *text, const dw_model_options *options) {
