@@ -351,12 +351,3 @@ cuda_result cuCtxCreate_v2(cuda_context *context, unsigned flags, cuda_device de
 }
 
 cuda_result cuCtxGetDevice(cuda_device *device) { return cuDeviceGet(device, 0); }
-
-/* A finding is forgotten with the context that it broke. */
-cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device) {
-    pthread_mutex_lock(&sim_driver.lock);
-    if (device != 0) return driver_leave(CUDA_INVALID_DEVICE);
-    sim_driver.broken = CUDA_OK;
-    sim_spares_free(&sim_driver.spares);
-    return driver_leave(sim_driver.started ? CUDA_OK : CUDA_NOT_INITIALIZED);
-}

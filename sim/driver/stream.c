@@ -49,6 +49,16 @@ cuda_result cuStreamSynchronize(cuda_stream stream) {
 
 cuda_result cuCtxSynchronize(void) { return wait_for(UINT64_MAX); }
 
+/* A finding is forgotten with the context that it broke. */
+cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device) {
+    pthread_mutex_lock(&sim_driver.lock);
+    if (device != 0) return driver_leave(CUDA_INVALID_DEVICE);
+    driver_finish();                  /* or it would be done among what is asked of the next context */
+    sim_driver.broken = CUDA_OK;
+    sim_spares_free(&sim_driver.spares);
+    return driver_leave(sim_driver.started ? CUDA_OK : CUDA_NOT_INITIALIZED);
+}
+
 cuda_result cuStreamQuery(cuda_stream stream) {
     (void)stream;
     return query(UINT64_MAX);

@@ -96,6 +96,19 @@ static void plain_memory_is_read_at_once(void **state) {
     close_driver(&l);
 }
 
+/* Nothing is left for the next context. */
+static void all_is_done_before_the_context_is_given_back(void **state) {
+    cuda_context context;
+    (void)state;
+    late l = open_driver("h200,late=0");
+    fill(l.pinned, 5);
+    run(&l, l.pinned);
+    assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), CUDA_OK);
+    assert_int_equal(l.got[0], 6);
+    assert_int_equal(cuDevicePrimaryCtxRetain(&context, 0), CUDA_OK);
+    close_driver(&l);
+}
+
 /* By the seed some is done sooner than it is waited for, and an event says so. */
 static void some_is_done_by_itself(void **state) {
     int ready = 0, not_ready = 0;
@@ -120,6 +133,7 @@ int main(void) {
         cmocka_unit_test(results_are_there_when_they_were_waited_for),
         cmocka_unit_test(what_is_not_waited_for_is_late),
         cmocka_unit_test(plain_memory_is_read_at_once),
+        cmocka_unit_test(all_is_done_before_the_context_is_given_back),
         cmocka_unit_test(some_is_done_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
