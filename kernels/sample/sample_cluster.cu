@@ -6,7 +6,7 @@
  *     draw           4 ids a thread and Philox counter; noise only where a word could be enough beside the noise of the likeliest
  *
  * Counts and masses are integers, so any order of adding gives the same, and ids are those of op/sampling.h. Masses have 30 bits and are added in two halves of 15, as a block has fewer than 2^16 ids.
- * Resources: 4 bytes an id of the chunk, or 2, and 18 KiB. Speed: README.md; of this form, which finds the likeliest as it reads, not measured. */
+ * Resources: 4 bytes an id of the chunk, or 2, and 18 KiB. Speed: README.md. */
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/sample/sample_cuda.h"
