@@ -44,7 +44,7 @@ def our_us(program, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kernels", help="the program cuda_kernels")
+    parser.add_argument("--kernels", default="build/bench/cuda_kernels", help="the program cuda_kernels; '': DeepGEMM alone")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
@@ -53,8 +53,8 @@ def main():
         us = our_us(arguments.kernels, case) if arguments.kernels else {}
         try:
             us |= {"deep_gemm": peer_us(case, False, arguments.rounds), "deep_gemm, -inf": peer_us(case, True, arguments.rounds)}
-        except ImportError:
-            pass
+        except ImportError as error:
+            print(f"DeepGEMM is not beside: {error}")
         flops = 2 * h * d * (m * (n - m) + m * (m - 1) / 2)
         shown = "   ".join(f"{name} {x:8.1f} us {flops / x / 1e6:5.0f}" for name, x in us.items())
         print(f"{m:5d} x {n:6d}, {h:2d} heads of {d:3d}   {shown}", flush=True)

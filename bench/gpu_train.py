@@ -2,7 +2,7 @@
 
     python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16]
 
-masters: parameters in fp32, products in bf16 (--precision bf16; autocast). bf16: parameters in bf16 (ours keeps masters in fp32; PyTorch's has none). Seconds of a step are the median over the second half of the steps.
+masters: parameters in fp32, products in bf16 (--precision bf16; autocast). bf16: parameters in bf16 (ours keeps masters in fp32; PyTorch's has none). A step's time is of the second half of the steps: ours the mean, PyTorch's the median.
 Needs torch with CUDA; with --no-torch only ours runs, on any device, as on sim:h200.
 """
 import argparse
