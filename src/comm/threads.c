@@ -1,6 +1,7 @@
 /* Ranks that are threads of one process. They meet in a room, which dw_comm_id makes and whose address the id holds: each rank has a place there, where it leaves its note and the shape and address
  * of its operand, and counts its meetings. A meeting is complete for a rank when all counts have come as far as its own. There are two notes of each line, written in turn: a rank that is ahead by
- * one does not write over what a slower one still reads, and none gets further ahead. Ranks read each other's operands where these lie, so nothing is copied.
+ * one does not write over what a slower one still reads, and none gets further ahead. Ranks read each other's operands where these lie, so nothing is copied. One that gives up takes its
+ * operand away, though another may come yet, or be reading: who reads says so first, and then looks whether anybody has given up; who gives up says so first, and then waits for who reads.
  * A rank that waits spins briefly, then sleeps. */
 #include "comm/internal.h"
 
@@ -23,6 +24,7 @@ typedef struct left_note { comm_note note; dw_tensor operand; } left_note;
 typedef struct place {
     _Alignas(CACHE_LINE) _Atomic uint64_t come[COMM_LINES], gone[COMM_LINES];   /* how many meetings it has come to, and left */
     _Atomic bool taken, closed;                                                  /* a rank has it, or has had it */
+    _Atomic bool reads;                                                          /* other ranks' operands */
     left_note notes[COMM_LINES][2];
 } place;
 
@@ -115,6 +117,8 @@ static int find_closed(const dw_comm *comm, const room *r, int line, bool leaves
     return -1;
 }
 
+static dw_status fail_left(dw_context *context, int rank) { return base_fail(context, DW_LOST, "rank %d has left: its communicator was destroyed, or has given up", rank); }
+
 static void sleep_a_little(room *r) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -131,7 +135,7 @@ static dw_status wait_asleep(const dw_comm *comm, dw_context *context, room *r, 
     atomic_fetch_add(&r->sleepers, 1);
     while (status == DW_OK && (late = find_late(comm, r, line, leaves, meeting)) >= 0) {
         const int closed = find_closed(comm, r, line, leaves, meeting);
-        if (closed >= 0) status = base_fail(context, DW_LOST, "rank %d has left: its communicator was destroyed, or has given up", closed);
+        if (closed >= 0) status = fail_left(context, closed);
         else if (base_now() - begin > comm->timeout_s) status = base_fail(context, DW_LOST, "rank %d did not come within %g s", late, comm->timeout_s);
         else if (context != NULL) status = base_poll(context);
         if (status == DW_OK) sleep_a_little(r);
@@ -154,41 +158,67 @@ static dw_status await(const dw_comm *comm, dw_context *context, room *r, int li
 
 /* ---- the engine ---- */
 
-/* One that gives up comes to no further meeting. */
-static dw_status give_up(member *m, dw_status status) {
+static bool has_reader(const dw_comm *comm, const room *r, int line) {
+    for (int i = 0; i < comm_count(comm, line); i++)
+        if (atomic_load(&r->places[comm_member(comm, line, i)].reads)) return true;
+    return false;
+}
+
+/* One that gives up comes to no further meeting. Its operand is the caller's again behind this: whoever comes later does not read it, and whoever reads it is waited for, since reading ends by itself. */
+static dw_status give_up(const dw_comm *comm, int line, dw_status status) {
+    const member *m = comm->own;
+    room *r = m->room;
     if (status == DW_OK) return DW_OK;
+    atomic_store(&m->own->reads, false);
     atomic_store(&m->own->closed, true);
-    wake_all(m->room);
+    wake_all(r);
+    pthread_mutex_lock(&r->mutex);
+    atomic_fetch_add(&r->sleepers, 1);
+    while (has_reader(comm, r, line)) sleep_a_little(r);
+    atomic_fetch_sub(&r->sleepers, 1);
+    pthread_mutex_unlock(&r->mutex);
     return status;
+}
+
+/* Says that this rank reads what the others left, until it comes to the next meeting or leaves. LOST: one of them has taken it away since. */
+static dw_status begin_reading(const dw_comm *comm, dw_context *context, int line) {
+    const member *m = comm->own;
+    atomic_store(&m->own->reads, true);
+    for (int i = 0; i < comm_count(comm, line); i++) {
+        const int rank = comm_member(comm, line, i);
+        if (atomic_load(&m->room->places[rank].closed)) return give_up(comm, line, fail_left(context, rank));
+    }
+    return DW_OK;
 }
 
 static dw_status threads_meet(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const comm_note **notes) {
     member *m = comm->own;
     const uint64_t meeting = ++m->meetings[line];
     left_note *own = &m->own->notes[line][meeting % 2];
+    atomic_store(&m->own->reads, false);
     own->note = *note;
     own->operand = mine != NULL ? *mine : (dw_tensor){0};
     atomic_store(&m->own->come[line], meeting);
     wake_all(m->room);
-    TRY(give_up(m, await(comm, context, m->room, line, false, meeting)));
+    TRY(give_up(comm, line, await(comm, context, m->room, line, false, meeting)));
     for (int i = 0; i < comm_count(comm, line); i++) notes[i] = &m->room->places[comm_member(comm, line, i)].notes[line][meeting % 2].note;
     return DW_OK;
 }
 
 static dw_status threads_bring(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs) {
     const member *m = comm->own;
-    (void)context;
     (void)mine;
     (void)memory;
+    TRY(begin_reading(comm, context, line));
     for (int i = 0; i < comm_count(comm, line); i++) theirs[i] = m->room->places[comm_member(comm, line, i)].notes[line][m->meetings[line] % 2].operand;
     return DW_OK;
 }
 
 static dw_status threads_bring_parts(dw_comm *comm, dw_context *context, int line, const dw_tensor *mine, void *memory, dw_tensor *theirs) {
     const member *m = comm->own;
-    (void)context;
     (void)mine;
     (void)memory;
+    TRY(begin_reading(comm, context, line));
     for (int i = 0; i < comm_count(comm, line); i++) {
         const size_t bytes = (size_t)theirs[i].dims[0] * (size_t)dw_format_bits(theirs[i].format) / 8;
         uint8_t *whole = m->room->places[comm_member(comm, line, i)].notes[line][m->meetings[line] % 2].operand.data;
@@ -200,9 +230,10 @@ static dw_status threads_bring_parts(dw_comm *comm, dw_context *context, int lin
 static dw_status threads_leave(dw_comm *comm, dw_context *context, int line) {
     member *m = comm->own;
     const uint64_t meeting = m->meetings[line];
+    atomic_store(&m->own->reads, false);
     atomic_store(&m->own->gone[line], meeting);
     wake_all(m->room);
-    return give_up(m, await(comm, context, m->room, line, true, meeting));
+    return give_up(comm, line, await(comm, context, m->room, line, true, meeting));
 }
 
 static size_t threads_room(int count, const dw_tensor *mine) {

@@ -235,13 +235,15 @@ static void a_failure_of_one_is_an_error_of_all(void **state) {
 typedef struct leaving { bool destroys; } leaving;
 static const char TWO[] = "graph two\n  input x f32[4]\n  %1 = all_reduce x {over=\"tp\",ranks=3,by=\"sum\"} at \"mlp.down\"\n  output y %1\n";
 
-static dw_status run_two(dw_session *session) {
-    float x[4] = {1, 2, 3, 4}, y[4];
+static dw_status run_two_into(dw_session *session, float y[4]) {
+    float x[4] = {1, 2, 3, 4};
     dw_named_tensor in = {.name = "x"}, out = {.name = "y"};
     op_tensor_init(&in.tensor, DW_FORMAT_f32, DW_SCALE_plain, 1, (int64_t[]){4}, x);
     op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 1, (int64_t[]){4}, y);
     return dw_session_run(session, 1, &in, 1, &out);
 }
+
+static dw_status run_two(dw_session *session) { return run_two_into(session, (float[4]){0}); }
 
 static void leave_early(int rank, dw_context *context, dw_comm *comm, void *user) {
     const leaving *l = user;
@@ -269,6 +271,27 @@ static void a_rank_that_is_gone_is_an_error_in_time(void **state) {
     (void)state;
     ranks_run(&(ranks){.world = 3, .timeout_s = 0.3, .user = &(leaving){.destroys = true}}, leave_early);
     ranks_run(&(ranks){.world = 3, .timeout_s = 0.3, .user = &(leaving){.destroys = false}}, leave_early);
+}
+
+/* Rank 1 comes when the others have given up, and their operands are gone. */
+static void come_too_late(int rank, dw_context *context, dw_comm *comm, void *user) {
+    dw_model *model;
+    dw_session *session;
+    float y[4] = {-7, -7, -7, -7};
+    (void)user;
+    rank_ok(context, make_model(context, comm, TWO, 0, &model));
+    rank_ok(context, dw_session_create(context, model, NULL, &session));
+    if (rank == 1) nanosleep(&(struct timespec){.tv_nsec = 700000000}, NULL);
+    rank_assert(context, run_two_into(session, y) == DW_LOST);
+    rank_assert(context, y[0] == -7 && y[3] == -7);
+    if (rank == 1) rank_assert(context, strstr(dw_context_error(context), "has left: its communicator was destroyed, or has given up (all_reduce over tp)") != NULL);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void who_comes_too_late_reads_nothing(void **state) {
+    (void)state;
+    ranks_run(&(ranks){.world = 3, .timeout_s = 0.2}, come_too_late);
 }
 
 /* The engine fails at the call of that number, if there are so many. */
@@ -356,7 +379,7 @@ static void no_rank_waits_for_one_without_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_have_the_bits_that_are_meant), cmocka_unit_test(ranks_that_are_delayed_at_random_compute_the_same), cmocka_unit_test(models_that_differ_are_not_run),
-        cmocka_unit_test(collectives_are_of_the_mesh), cmocka_unit_test(a_plan_for_a_gpu_refuses_collectives_by_name), cmocka_unit_test(a_failure_of_one_is_an_error_of_all), cmocka_unit_test(a_rank_that_is_gone_is_an_error_in_time),
+        cmocka_unit_test(collectives_are_of_the_mesh), cmocka_unit_test(a_plan_for_a_gpu_refuses_collectives_by_name), cmocka_unit_test(a_failure_of_one_is_an_error_of_all), cmocka_unit_test(a_rank_that_is_gone_is_an_error_in_time), cmocka_unit_test(who_comes_too_late_reads_nothing),
         cmocka_unit_test(an_engine_that_fails_is_named), cmocka_unit_test(no_rank_waits_for_one_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
