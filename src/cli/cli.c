@@ -20,9 +20,9 @@ static const struct {
 
 static int run_command(cli *cli) {
     const int ranks = cli_count_ranks(cli);
-    if (ranks < 1) return CLI_USAGE;
+    if (ranks < 0) return CLI_USAGE;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(commands[i].name, cli->command) == 0) return ranks > 1 ? cli_run_ranks(cli, ranks, commands[i].run) : commands[i].run(cli);
+        if (strcmp(commands[i].name, cli->command) == 0) return ranks > 0 ? cli_run_ranks(cli, ranks, commands[i].run) : commands[i].run(cli);
     return CLI_USAGE;
 }
 

@@ -71,7 +71,7 @@ int cli_tuning_file(cli *cli, char *path, size_t size);
 int cli_trainer_options(const cli *cli, const dw_model_options *model, dw_trainer_options *options);
 
 /* ranks.c: --world and --mesh */
-int cli_count_ranks(const cli *cli);                        /* 1: the command is alone; 0: a usage error, which is printed */
+int cli_count_ranks(const cli *cli);                        /* 0: the command is alone, or one of several processes; -1: a usage error, which is printed */
 int cli_run_ranks(cli *cli, int count, int (*run)(struct cli *cli));
 
 /* cmd_run.c */

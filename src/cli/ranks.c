@@ -57,29 +57,29 @@ static void print_failure(const rank *ranks, int count) {
     if (first != NULL) fprintf(stderr, "deepwell: rank %d: %s\n", first->cli.rank, first->failure);
 }
 
-/* How many ranks are asked for: --world, or the product of --mesh. 1: none are; 0: an error, which is printed. */
+/* --world, or the product of --mesh: what is no mesh at all is said by who reads it (dw_comm_create). */
 int cli_count_ranks(const cli *cli) {
     long long world = 1, product = 1, size;
     if (cli->comm != NULL) {   /* ranks are there already, processes */
         const int fits = (cli->world == NULL || strtol(cli->world, NULL, 10) == cli->ranks) && (cli->mesh == NULL || strcmp(cli->mesh, dw_comm_mesh(cli->comm)) == 0);
         static const char *const commands[] = {"run", "generate", "check", "compile"};
         for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-            if (strcmp(cli->command, commands[i]) == 0) return fits ? 1 : (cli_refuse("there are %d ranks, %s: leave out --world and --mesh, or give these", cli->ranks, dw_comm_mesh(cli->comm)), 0);
+            if (strcmp(cli->command, commands[i]) == 0) return fits ? 0 : (cli_refuse("there are %d ranks, %s: leave out --world and --mesh, or give these", cli->ranks, dw_comm_mesh(cli->comm)), -1);
         cli_refuse("%s is no command for several ranks; run, generate, check and compile are", cli->command);
-        return 0;
+        return -1;
     }
-    if (strcmp(cli->command, "explain") == 0 || strcmp(cli->command, "inspect") == 0) return 1;
+    if (strcmp(cli->command, "explain") == 0 || strcmp(cli->command, "inspect") == 0) return 0;
     for (const char *at = cli->mesh; at != NULL && (at = strchr(at, '=')) != NULL;) {
         char *end;
         size = strtoll(++at, &end, 10);
         product = size > 0 && size <= 4096 && product <= 4096 ? product * size : 0;
         at = end;
     }
-    if (cli->world != NULL && !cli_integer("world", cli->world, 1, 256, &world)) return 0;
+    if (cli->world != NULL && !cli_integer("world", cli->world, 1, 256, &world)) return -1;
     if (cli->world == NULL) world = product;
-    if (world >= 1 && world <= 256) return (int)world;
+    if (world >= 1 && world <= 256) return world == 1 && cli->mesh == NULL ? 0 : (int)world;
     cli_refuse("--mesh %s is no mesh of 1 to 256 ranks, such as tp=2", cli->mesh);
-    return 0;
+    return -1;
 }
 
 int cli_run_ranks(cli *cli, int count, int (*run)(struct cli *cli)) {

@@ -36,12 +36,11 @@ dw_status engine_splits_create(const dw_model *model, pass_splits **splits)
     bool there;
     *splits = NULL;
     TRY(find_mesh(model, &mesh, &there));
-    if (!there && model->options.shard != NULL && model->options.shard[0] != '\0')
-        return base_fail(model->context, DW_INVALID, "shard: there is one rank, and nothing to cut; give a communicator, or a mesh for a plan alone");
-    if (!there) return DW_OK;
-    TRY(check_axes(model, &mesh));
-    const int axis = op_mesh_find(&mesh, CUT);
-    return pass_splits_create(model->context, CUT, axis >= 0 ? mesh.axes[axis].size : 1, "shard", model->options.shard, splits);
+    if (there) TRY(check_axes(model, &mesh));
+    const int axis = there ? op_mesh_find(&mesh, CUT) : -1, ranks = axis >= 0 ? mesh.axes[axis].size : 1;
+    if (ranks == 1 && model->options.shard != NULL && model->options.shard[0] != '\0')
+        return base_fail(model->context, DW_INVALID, "shard: there is one rank of " CUT ", and nothing to cut; give a communicator with more, or such a mesh for a plan alone");
+    return there ? pass_splits_create(model->context, CUT, ranks, "shard", model->options.shard, splits) : DW_OK;
 }
 
 /* Plans alone are those of the first rank: all have one text. */

@@ -323,6 +323,10 @@ def test_ranks_do_what_one_does(folder):
         file.write("nothing.of.it = row\n")
     fails(1, ["rank 0: INVALID", "the pattern of 'nothing.of.it = row (shard:1)' matches no layer"], "generate", KJV, *text, "--world", "2", "--shard", split)
     fails(2, ["--mesh tp=0"], "generate", KJV, *text, "--mesh", "tp=0")
+    expect(succeeds("generate", KJV, *text, "--mesh", "tp=1") == whole, "a mesh of one rank is run, too")
+    fails(1, ["SYNTAX: mesh 'tp': a name and '=' are expected"], "generate", KJV, *text, "--mesh", "tp")
+    fails(1, ["mesh tp=2 has 2 ranks, and the world has 1"], "generate", KJV, *text, "--mesh", "tp=2", "--world", "1")
+    fails(1, ["there is one rank of tp, and nothing to cut"], "generate", KJV, *text, "--mesh", "dp=2", "--shard", split)
     fails(1, ["INVALID", "no model is cut over axis 'sp'"], "explain", KJV, "--mesh", "sp=2")
 
 

@@ -178,7 +178,7 @@ static void named_splits_give_the_outputs_of_the_whole(void **state) {
 
 /* ---- weights ---- */
 
-/* Two products, of which one is cut by columns and one along k, at sizes that no number of ranks divides. */
+/* Two products, of which one is cut by columns and one along k, at sizes that 3 does not divide, nor 4 in blocks of 32. */
 static const char PRODUCTS[] =
     "graph products\n"
     "  symbol s 1..64\n"
@@ -231,7 +231,7 @@ static const dw_tensor *find_weight(const dw_model *model, dw_format format, boo
 
 typedef struct weights_run { const char *precision; dw_format format; dw_tensor up, down; int world; uint64_t bytes; } weights_run;
 
-/* Rows (or columns) from start on are those of the whole, code for code and scale for scale; what is behind its end is zeros. */
+/* Rows (or columns) from start on are those of the whole, as codes and scales give them; what is behind its end is zeros. */
 static bool is_slice(const dw_tensor *part, const dw_tensor *whole, int axis, int64_t start) {
     for (int64_t row = 0; row < part->dims[0]; row++) {
         for (int64_t col = 0; col < part->dims[1]; col++) {
@@ -432,7 +432,8 @@ static void what_cannot_be_is_refused_with_the_numbers(void **state) {
     test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split', found 'mlp.up row'");
     test_assert_fails(context, plan_products(context, "tp=11", "mlp.down = row", "mxfp8"), DW_INVALID, "there are fewer blocks along k than ranks (320 elements, in units of 32)");
     test_assert_fails(context, plan_products(context, "tp=400", "mlp.up = column", NULL), DW_INVALID, "there are fewer units than ranks (320 elements, in units of 1)");
-    test_assert_fails(context, plan_products(context, NULL, "mlp.up = row", NULL), DW_INVALID, "there is one rank, and nothing to cut");
+    test_assert_fails(context, plan_products(context, NULL, "mlp.up = row", NULL), DW_INVALID, "there is one rank of tp, and nothing to cut");
+    test_assert_fails(context, plan_products(context, "dp=2", "mlp.side = row", NULL), DW_INVALID, "there is one rank of tp, and nothing to cut");
     test_assert_fails(context, open_products(context, &(dw_model_options){.mesh = "tp=2"}, &model), DW_INVALID, "a mesh alone is for plans that are not run");
     assert_int_equal(plan_products(context, "dp=2,tp=4", NULL, NULL), DW_OK);
     assert_int_equal(plan_products(context, "dp=8", NULL, NULL), DW_OK);
