@@ -11,15 +11,18 @@ static dw_status emit_number(ir_graph *graph, dw_format format, dim number, ir_v
     return ir_emit_cast(graph, *value, format, value);
 }
 
-static dw_status emit_constant(ir_graph *graph, dw_format format, int64_t number, ir_value **value) { return ir_emit_scalar(graph, format, (double)number, value); }
+/* x op number */
+static dw_status emit_with(ir_graph *graph, op_id op, ir_value *x, int64_t number, ir_value **result) {
+    ir_value *constant;
+    TRY(ir_emit_scalar(graph, x->type.format, (double)number, &constant));
+    return ir_emit_2(graph, op, x, constant, result);
+}
 
 /* 0 <= x < high */
 static dw_status emit_within(ir_graph *graph, ir_value *x, int64_t high, ir_value **within) {
-    ir_value *zero, *end, *above, *below;
-    TRY(emit_constant(graph, x->type.format, 0, &zero));
-    TRY(emit_constant(graph, x->type.format, high, &end));
-    TRY(ir_emit_2(graph, OP_ge, x, zero, &above));
-    TRY(ir_emit_2(graph, OP_lt, x, end, &below));
+    ir_value *above, *below;
+    TRY(emit_with(graph, OP_ge, x, 0, &above));
+    TRY(emit_with(graph, OP_lt, x, high, &below));
     return ir_emit_2(graph, OP_and, above, below, within);
 }
 
@@ -30,11 +33,9 @@ static dw_status emit_where(ir_graph *graph, ir_value *condition, ir_value *yes,
 
 /* Numbers below 0 count from the end, as take has it. */
 static dw_status emit_from_front(ir_graph *graph, ir_value *ids, int64_t size, ir_value **from_front) {
-    ir_value *zero, *all, *below, *turned;
-    TRY(emit_constant(graph, ids->type.format, 0, &zero));
-    TRY(emit_constant(graph, ids->type.format, size, &all));
-    TRY(ir_emit_2(graph, OP_lt, ids, zero, &below));
-    TRY(ir_emit_2(graph, OP_add, ids, all, &turned));
+    ir_value *below, *turned;
+    TRY(emit_with(graph, OP_lt, ids, 0, &below));
+    TRY(emit_with(graph, OP_add, ids, size, &turned));
     return emit_where(graph, below, turned, ids, from_front);
 }
 
@@ -49,8 +50,8 @@ static dw_status emit_rows_of(sharding *sharding, ir_value *ids, const shard_pla
     TRY(ir_emit_2(graph, OP_sub, ids, first, row));
     TRY(emit_within(graph, *row, place->local, own));
     TRY(emit_within(graph, ids, place->size, &known));
-    TRY(emit_constant(graph, ids->type.format, 0, &zero));
-    TRY(emit_constant(graph, ids->type.format, place->local, &other));
+    TRY(ir_emit_scalar(graph, ids->type.format, 0, &zero));
+    TRY(ir_emit_scalar(graph, ids->type.format, (double)place->local, &other));
     TRY(emit_where(graph, known, zero, other, &other));
     return emit_where(graph, *own, *row, other, row);
 }
@@ -74,11 +75,6 @@ static dw_status emit_lookup(sharding *sharding, ir_node *node, const shard_plac
     return shard_replace(sharding, node, &partial, found->node);
 }
 
-static double bytes_of(const ir_value *value) {
-    int64_t rows, cols;
-    return dim_is_constant(value->type.dims[0], &rows) && dim_is_constant(value->type.dims[1], &cols) ? (double)rows * (double)cols * dw_format_bits(value->type.format) / 8 : 0;
-}
-
 static const ir_value *table_of(const ir_value *value) {
     while (value->kind == IR_RESULT && value->node->n_in == 1) value = ir_in(value->node, 0);
     return value;
@@ -93,7 +89,6 @@ static bool is_tied(const sharding *sharding, const ir_value *table) {
 }
 
 dw_status shard_lookup(sharding *sharding, ir_node *node, bool *done) {
-    enum { SHARE = 32 };
     int64_t size;
     const char *rule;
     if (node->op != OP_take || ir_int(node, OP_ATTR_axis) != 0 || !ir_is_constant(ir_in(node, 0)) || ir_is_constant(ir_in(node, 1)) || ir_in(node, 0)->type.rank != 2) return DW_OK;
@@ -101,7 +96,7 @@ dw_status shard_lookup(sharding *sharding, ir_node *node, bool *done) {
     const shard_record *ids = shard_of(sharding, ir_in(node, 1));
     if (ids->place.kind != SHARD_WHOLE) return DW_OK;
     const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
-    const bool large = bytes_of(ir_in(node, 0)) * SHARE >= sharding->weight_bytes && size >= sharding->ranks;
+    const bool large = shard_is_large(sharding, ir_in(node, 0)) && size >= sharding->ranks;
     const bool wanted = split == PASS_SPLIT_vocabulary || (split == PASS_SPLIT_chosen && large);
     if (split == PASS_SPLIT_vocabulary && size < sharding->ranks)
         return base_fail(sharding->graph->context, DW_INVALID, "shard: %s cannot be cut by vocabulary over %d ranks (%s): it has %lld rows; leave it whole", node->origin.module != NULL ? node->origin.module : "take",
@@ -143,15 +138,14 @@ static dw_status emit_gathered(sharding *sharding, ir_value *value, int axis, ir
 /* The rank's own best, [..,1], by its number in all; what is no number keeps its sign. */
 static dw_status emit_own_best(sharding *sharding, const ir_node *node, ir_value *x, const shard_place *place, ir_value **id) {
     ir_graph *graph = sharding->graph;
-    ir_value *first, *zero, *none, *moved;
+    ir_value *first, *none, *moved;
     dim start;
     op_attr attrs[3] = {op_set_int(OP_ATTR_axis, place->axis), op_set_bool(OP_ATTR_keep, true), op_set_bool(OP_ATTR_finite, true)};
     TRY(ir_emit(graph, OP_argmax, 1, &x, ir_bool(node, OP_ATTR_finite) ? 3 : 2, attrs, id));
     TRY(shard_start(sharding, place, &start));
     TRY(ir_emit_size(graph, start, &first));
-    TRY(ir_emit_scalar(graph, DW_FORMAT_i64, 0, &zero));
     TRY(ir_emit_2(graph, OP_add, *id, first, &moved));
-    TRY(ir_emit_2(graph, OP_lt, *id, zero, &none));
+    TRY(emit_with(graph, OP_lt, *id, 0, &none));
     return emit_where(graph, none, *id, moved, id);
 }
 

@@ -115,15 +115,9 @@ static bool comes_out(const ir_value *value, int steps) {
     return false;
 }
 
-static double bytes_of(const ir_value *value) {
-    int64_t size, count = 1;
-    for (int i = 0; i < value->type.rank; i++) count *= dim_is_constant(value->type.dims[i], &size) ? size : 1;
-    return (double)count * dw_format_bits(value->type.format) / 8;
-}
-
 bool shard_is_logits(const sharding *sharding, const ir_node *node) {
-    enum { STEPS = 8, SHARE = 32 };
-    return node->op == OP_matmul && comes_out(ir_out(node), STEPS) && bytes_of(ir_in(node, 1)) * SHARE >= sharding->weight_bytes;
+    enum { STEPS = 8 };
+    return node->op == OP_matmul && comes_out(ir_out(node), STEPS) && shard_is_large(sharding, ir_in(node, 1));
 }
 
 static dw_status fail_split(sharding *sharding, const ir_node *node, const char *split, const char *rule, const char *why, long long size, long long unit, const char *todo) {

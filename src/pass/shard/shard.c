@@ -219,12 +219,7 @@ static void look_at_weights(sharding *sharding) {
         const int64_t rows = shard_n_unit(sharding, node);
         if (rows > sharding->rows) sharding->rows = rows;
     }
-    for (size_t i = 0; i < graph->param_count; i++) {
-        int64_t size, count = 1;
-        const op_type *type = &graph->params[i]->type;
-        for (int k = 0; k < type->rank; k++) count *= dim_is_constant(type->dims[k], &size) ? size : 1;
-        sharding->weight_bytes += (double)count * dw_format_bits(type->format) / 8;
-    }
+    for (size_t i = 0; i < graph->param_count; i++) sharding->weight_bytes += shard_bytes(graph->params[i]);
 }
 
 /* Outputs are whole; so are states that are no caches. */

@@ -70,6 +70,8 @@ bool shard_constant_size(const ir_value *value, int axis, int64_t *size);   /* a
 /* ---- wish.c: what reads a value ---- */
 shard_wish shard_wish_of(sharding *sharding, ir_value *value, int axis);
 bool shard_is_weighted(const ir_node *node);                /* a product with a weight that may be cut */
+double shard_bytes(const ir_value *weight);
+bool shard_is_large(const sharding *sharding, const ir_value *weight);   /* beside all weights */
 int shard_k_axis(const ir_node *product), shard_n_axis(const ir_node *product);   /* of operand 1 */
 /* The least number of elements between which the weight of a product may be cut along k, and along n. */
 int64_t shard_k_unit(const ir_node *product);

@@ -11,6 +11,18 @@ bool shard_is_weighted(const ir_node *node) {
     return !ir_bool(node, OP_ATTR_at) && ir_is_constant(b) && !ir_is_constant(a) && b->type.rank == (node->op == OP_matmul ? 2 : 3) && a->type.rank >= 1;
 }
 
+double shard_bytes(const ir_value *weight) {
+    double bytes = (double)dw_format_bits(weight->type.format) / 8;
+    int64_t size;
+    for (int i = 0; i < weight->type.rank; i++) bytes *= dim_is_constant(weight->type.dims[i], &size) ? (double)size : 1;
+    return bytes;
+}
+
+bool shard_is_large(const sharding *sharding, const ir_value *weight) {
+    enum { SHARE = 32 };
+    return shard_bytes(weight) * SHARE >= sharding->weight_bytes;
+}
+
 int shard_k_axis(const ir_node *product) { return ir_in(product, 1)->type.rank - (ir_bool(product, OP_ATTR_bt) ? 1 : 2); }
 int shard_n_axis(const ir_node *product) { return ir_in(product, 1)->type.rank - (ir_bool(product, OP_ATTR_bt) ? 2 : 1); }
 
