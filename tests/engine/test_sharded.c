@@ -282,6 +282,47 @@ static void quantised_weights_are_slices_of_the_whole_ones(void **state) {
     }
 }
 
+/* ---- ids ---- */
+
+/* Ids of few bits hold no number of rows beyond those, and some of them count from the end. */
+static const char WORDS[] = "graph words\n  input ids u8[5]\n  input back i8[3]\n  param w f32[300,8]\n  %1 = take w, ids {axis=0}\n  %2 = take w, back {axis=0}\n  output y %1\n  output z %2\n";
+
+static void look_up(int rank, dw_context *context, dw_comm *comm, void *user) {
+    static const int64_t sizes[] = {5, 8, 3, 8};
+    static const int rows[] = {0, 43, 44, 200, 255, 5, 300 - 1, 300 - 128};
+    uint8_t ids[] = {0, 43, 44, 200, 255};
+    int8_t back[] = {5, -1, -128};
+    float made[8][8];
+    dw_named_tensor in[2] = {{.name = "ids"}, {.name = "back"}}, out[2] = {{.name = "y"}, {.name = "z"}};
+    ir_weights *weights;
+    ir_weight *w;
+    ir_graph *graph;
+    dw_model *model;
+    dw_session *session;
+    (void)rank;
+    (void)user;
+    rank_ok(context, ir_weights_create(context, &weights));
+    rank_ok(context, ir_weights_new(weights, "w", DW_FORMAT_f32, 2, (int64_t[]){300, 8}, &w));
+    for (int i = 0; i < 300 * 8; i++) ((float *)w->tensor.data)[i] = (float)i;
+    rank_ok(context, ir_parse(context, "words", WORDS, strlen(WORDS), weights, &graph));
+    graph->own_weights = weights;
+    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .flags = DW_MODEL_VERIFY}, &model));
+    rank_ok(context, dw_session_create(context, model, NULL, &session));
+    op_tensor_init(&in[0].tensor, DW_FORMAT_u8, DW_SCALE_plain, 1, &sizes[0], ids);
+    op_tensor_init(&in[1].tensor, DW_FORMAT_i8, DW_SCALE_plain, 1, &sizes[2], back);
+    op_tensor_init(&out[0].tensor, DW_FORMAT_f32, DW_SCALE_plain, 2, &sizes[0], made[0]);
+    op_tensor_init(&out[1].tensor, DW_FORMAT_f32, DW_SCALE_plain, 2, &sizes[2], made[5]);
+    rank_ok(context, dw_session_run(session, 2, in, 2, out));
+    for (int i = 0; i < 8; i++) rank_assert(context, made[i][0] == (float)(rows[i] * 8) && made[i][7] == (float)(rows[i] * 8 + 7));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void ids_of_few_bits_find_their_words(void **state) {
+    (void)state;
+    for (int world = 1; world <= 4; world++) ranks_run(&(ranks){.world = world}, look_up);
+}
+
 /* ---- texts ---- */
 
 typedef struct text_run { const char *file; double temperature; int64_t ids[2][TOKENS], made[RANKS_MOST][2][TOKENS]; } text_run;
@@ -488,6 +529,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(models_of_few_bits_stay_near_the_whole),
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
+        cmocka_unit_test(ids_of_few_bits_find_their_words),
         cmocka_unit_test(texts_are_those_of_the_whole),
         cmocka_unit_test(packages_hold_each_ranks_own_and_what_all_have_once),
         cmocka_unit_test(every_allocation_of_a_cut_may_fail),

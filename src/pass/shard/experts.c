@@ -112,7 +112,7 @@ static dw_status emit_dispatch(sharding *sharding, ir_node *node, const ir_node 
     ir_graph *graph = sharding->graph;
     ir_value *ids, *first, *made;
     dim start, length;
-    TRY(shard_whole(sharding, ir_in(node, 0), &ids));
+    TRY(shard_ids(sharding, ir_in(node, 0), &ids));
     TRY(shard_start(sharding, place, &start));
     TRY(ir_emit_size(graph, start, &first));
     TRY(ir_emit_cast(graph, first, ids->type.format, &first));

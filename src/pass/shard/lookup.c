@@ -39,6 +39,12 @@ static dw_status emit_from_front(ir_graph *graph, ir_value *ids, int64_t size, i
     return emit_where(graph, below, turned, ids, from_front);
 }
 
+/* Ids of few bits in a format that holds the numbers of all rows: whether one is a rank's own is computed in it. */
+dw_status shard_ids(sharding *sharding, ir_value *value, ir_value **ids) {
+    TRY(shard_whole(sharding, value, ids));
+    return dw_format_bits((*ids)->type.format) < 32 ? ir_emit_cast(sharding->graph, *ids, DW_FORMAT_i64, ids) : DW_OK;
+}
+
 /* *row: the row of the rank's own table, its first one for rows of other ranks, and one that is nowhere for an id that no rank has, so that it is as wrong as before; *own: is it one of the rank's? */
 static dw_status emit_rows_of(sharding *sharding, ir_value *ids, const shard_place *place, ir_value **row, ir_value **own) {
     ir_graph *graph = sharding->graph;
@@ -61,7 +67,7 @@ static dw_status emit_lookup(sharding *sharding, ir_node *node, const shard_plac
     const shard_place partial = {.kind = SHARD_PARTIAL, .repeat = 1};
     ir_value *in[2], *ids, *own, *found, *zero;
     dim dims[DW_MAX_RANK];
-    TRY(shard_whole(sharding, ir_in(node, 1), &ids));
+    TRY(shard_ids(sharding, ir_in(node, 1), &ids));
     TRY(shard_part(sharding, ir_in(node, 0), place, &in[0]));
     TRY(emit_rows_of(sharding, ids, place, &in[1], &own));
     const op_attr attr = op_set_int(OP_ATTR_axis, 0);

@@ -99,6 +99,7 @@ dw_status shard_start(sharding *sharding, const shard_place *place, dim *start);
 dw_status shard_product(sharding *sharding, ir_node *node, bool *done);       /* product.c */
 bool shard_is_logits(const sharding *sharding, const ir_node *product);       /* does its result come out, and is its weight a large part of all? */
 dw_status shard_lookup(sharding *sharding, ir_node *node, bool *done);        /* lookup.c */
+dw_status shard_ids(sharding *sharding, ir_value *value, ir_value **ids);     /* all of them, in i32 or i64 */
 dw_status shard_likeliest(sharding *sharding, ir_node *node, bool *done);
 dw_status shard_experts(sharding *sharding, ir_node *node, bool *done);       /* experts.c */
 dw_status shard_cut_packed(sharding *sharding, bool *changed);                /* packed.c: products whose results are taken apart become a product for each part */
