@@ -5,6 +5,7 @@
 #include "support/session.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,6 +324,61 @@ static void ids_of_few_bits_find_their_words(void **state) {
     for (int world = 1; world <= 4; world++) ranks_run(&(ranks){.world = world}, look_up);
 }
 
+/* ---- heads that are zeros ---- */
+
+/* Three heads, of which the last rank of two has one, and zeros: a norm that divides by nothing but their size would make NaN of these. */
+static const char HEADS[] =
+    "graph heads\n  input x f32[1,4,16]\n  param q f32[24,16]\n  param k f32[24,16]\n  param v f32[24,16]\n  param o f32[16,24]\n"
+    "  %1 = matmul x, q {bt=true}\n  %2 = reshape %1 {shape=[1,4,3,8]}\n  %3 = rms_norm %2 {eps=0}\n  %4 = transpose %3 {order=[0,2,1,3]}\n"
+    "  %5 = matmul x, k {bt=true}\n  %6 = reshape %5 {shape=[1,4,3,8]}\n  %7 = rms_norm %6 {eps=0}\n  %8 = transpose %7 {order=[0,2,1,3]}\n"
+    "  %9 = matmul x, v {bt=true}\n  %10 = reshape %9 {shape=[1,4,3,8]}\n  %11 = transpose %10 {order=[0,2,1,3]}\n"
+    "  %12 = attention %4, %8, %11 {scale=0.3}\n  %13 = transpose %12 {order=[0,2,1,3]}\n  %14 = reshape %13 {shape=[1,4,24]}\n  %15 = matmul %14, o {bt=true}\n  output y %15\n";
+
+static void run_heads(dw_context *context, dw_comm *comm, float y[64]) {
+    static const char *const names[] = {"q", "k", "v", "o"};
+    static const int64_t sizes[] = {1, 4, 16};
+    float x[64];
+    dw_named_tensor in = {.name = "x"}, out = {.name = "y"};
+    ir_weights *weights;
+    ir_graph *graph;
+    dw_model *model;
+    dw_session *session;
+    rank_ok(context, ir_weights_create(context, &weights));
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        ir_weight *w;
+        rank_ok(context, ir_weights_new(weights, names[i], DW_FORMAT_f32, 2, i < 3 ? (int64_t[]){24, 16} : (int64_t[]){16, 24}, &w));
+        for (uint64_t at = 0; at < 24 * 16; at++) ((float *)w->tensor.data)[at] = num_random_normal(i + 4, at);
+    }
+    for (uint64_t i = 0; i < COUNT_OF(x); i++) x[i] = num_random_normal(9, i);
+    rank_ok(context, ir_parse(context, "heads", HEADS, strlen(HEADS), weights, &graph));
+    graph->own_weights = weights;
+    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .flags = DW_MODEL_VERIFY}, &model));
+    rank_ok(context, dw_session_create(context, model, NULL, &session));
+    op_tensor_init(&in.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, sizes, x);
+    op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, sizes, y);
+    rank_ok(context, dw_session_run(session, 1, &in, 1, &out));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void run_heads_of_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
+    const float *expected = user;
+    float y[64];
+    (void)rank;
+    run_heads(context, comm, y);
+    for (size_t i = 0; i < COUNT_OF(y); i++) rank_assert(context, fabsf(y[i] - expected[i]) <= 1e-4f);   /* sums in another order */
+}
+
+static void heads_of_zeros_stay_zeros(void **state) {
+    dw_context *context;
+    float whole[64];
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    run_heads(context, NULL, whole);
+    for (int world = 2; world <= 3; world++) ranks_run(&(ranks){.world = world, .user = whole}, run_heads_of_rank);
+    dw_context_destroy(context);
+}
+
 /* ---- texts ---- */
 
 typedef struct text_run { const char *file; double temperature; int64_t ids[2][TOKENS], made[RANKS_MOST][2][TOKENS]; } text_run;
@@ -530,6 +586,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
         cmocka_unit_test(ids_of_few_bits_find_their_words),
+        cmocka_unit_test(heads_of_zeros_stay_zeros),
         cmocka_unit_test(texts_are_those_of_the_whole),
         cmocka_unit_test(packages_hold_each_ranks_own_and_what_all_have_once),
         cmocka_unit_test(every_allocation_of_a_cut_may_fail),

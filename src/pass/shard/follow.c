@@ -167,7 +167,11 @@ static const struct { follow_function follow; int padding; } rows[OP_COUNT] = {
 };
 
 bool shard_has_rule(op_id op) { return rows[op].follow != NULL; }
-bool shard_keeps_padding(op_id op) { return rows[op].padding == KEEPS; }
+/* A norm of zeros is 0 times 1 / sqrt(eps). */
+bool shard_keeps_padding(const ir_node *node) {
+    const bool is_norm = node->op == OP_layer_norm || node->op == OP_rms_norm;
+    return rows[node->op].padding == KEEPS && !(is_norm && (float)ir_real(node, OP_ATTR_eps) <= 0);
+}
 
 shard_step shard_follow(const ir_node *node, int index, int axis) {
     int64_t size;

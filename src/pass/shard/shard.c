@@ -52,7 +52,7 @@ static bool place_of_result(sharding *sharding, const ir_node *node, int index, 
     if (record->place.kind != SHARD_SPLIT) return false;
     const shard_step step = shard_follow(node, index, record->place.axis);
     const bool padded = record->place.local * (sharding->ranks / record->place.repeat) != record->place.size;
-    if (step.axis < 0 || record->place.local * step.times % step.per != 0 || record->place.size * step.times % step.per != 0 || (padded && !shard_keeps_padding(node->op))) return false;
+    if (step.axis < 0 || record->place.local * step.times % step.per != 0 || record->place.size * step.times % step.per != 0 || (padded && !shard_keeps_padding(node))) return false;
     *place = record->place;
     place->axis = step.axis;
     place->local = record->place.local * step.times / step.per;

@@ -64,7 +64,7 @@ shard_step shard_follow(const ir_node *node, int index, int axis);
 /* The axis of an operand that is followed to that of the results; -1: it has none, and is whole. */
 int shard_axis_to(const ir_node *node, int index, int axis, shard_step *step);
 bool shard_has_rule(op_id op);
-bool shard_keeps_padding(op_id op);
+bool shard_keeps_padding(const ir_node *node);
 bool shard_constant_size(const ir_value *value, int axis, int64_t *size);   /* above 1 */
 
 /* ---- wish.c: what reads a value ---- */
