@@ -11,7 +11,7 @@ json_t *facts_of(const dw_model *model, dw_print what);
 
 /* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first; or "refused": why it could
  * not be planned. NULL for others, and for compiled files, which hold no graph before precision. The first row's plans have "slower": [{"layers": "encoder.*.fc2", "count": 12, "us": .., "bf16_us": ..}, ..],
- * products that take longer with what quantises for them than in bf16. */
+ * quantised products that take longer with what quantises for them than in bf16. */
 json_t *explain_beside(const dw_model *model);
 /* The module path with a '*' for each number in it, as policies name layers; NULL: there is no memory. The caller frees it. */
 char *explain_pattern(const char *module);

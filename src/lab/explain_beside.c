@@ -41,7 +41,7 @@ static int quantiser_of(const plan *plan, const ir_node *product) {
     return made != NULL && !made->at_load ? (int)(made - plan->steps) : -1;
 }
 
-/* What the step takes, if it is a product with a weight, goes to its layers: {"encoder.*.fc1": {"us": .., "count": ..}}. */
+/* What the step takes, if it is a product with a weight, goes to its layers: {"encoder.*.fc1": {"us": .., "count": .., "quantised": how many have a weight in blocks}}. */
 static void add_layer(json_t *layers, const plan_binding *binding, int step) {
     const ir_node *node = binding->plan->steps[step].node;
     const char *module = node->origin.module;
@@ -52,6 +52,7 @@ static void add_layer(json_t *layers, const plan_binding *binding, int step) {
     if (json_object_get(layers, pattern) == NULL) json_object_set_new(layers, pattern, json_object());
     add_to(json_object_get(layers, pattern), "us", (explain_seconds(binding, step) + (quantiser >= 0 ? explain_seconds(binding, quantiser) : 0)) * 1e6);
     add_to(json_object_get(layers, pattern), "count", 1);
+    add_to(json_object_get(layers, pattern), "quantised", dw_format_is_block(ir_in(node, 1)->type.format) ? 1 : 0);
     free(pattern);
 }
 
@@ -84,14 +85,15 @@ static dw_status add_plan(json_t *row, const char *name, const plan *plan) {
     return DW_OK;
 }
 
-/* Layers that take longer than in bf16, those of a pattern together. Nothing is changed for it: a precision that was asked for is taken. */
+/* Quantised layers that take longer than in bf16, those of a pattern together: one that a rule keeps in bf16 takes longer, too, where it quantises its result for the next. Nothing is changed for it: a
+ * precision that was asked for is taken. */
 static void add_slower(json_t *own, const json_t *plain) {
     json_t *layers = json_object_get(own, "layers"), *others = json_object_get(plain, "layers"), *slower = json_array(), *layer;
     const char *pattern;
     json_object_foreach(layers, pattern, layer) {
         const json_t *other = json_object_get(others, pattern);
         const double us = json_number_value(json_object_get(layer, "us")), least = json_number_value(json_object_get(other, "us")), count = json_number_value(json_object_get(layer, "count"));
-        if (other == NULL || count != json_number_value(json_object_get(other, "count")) || us <= least) continue;
+        if (other == NULL || count != json_number_value(json_object_get(other, "count")) || json_number_value(json_object_get(layer, "quantised")) == 0 || us <= least) continue;
         json_array_append_new(slower, json_pack("{s:s, s:i, s:f, s:f}", "layers", pattern, "count", (int)count, "us", us, "bf16_us", least));
     }
     if (own != NULL) json_object_set_new(own, "slower", slower);
