@@ -28,7 +28,9 @@ static double plain_seconds(const kernel_run *run) {
     const bool decodes = dw_format_is_block(a->format) || dw_format_is_block(run->call.in[1]->format);
     const double roofline = kernel_run_roofline(run, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533), rows = (double)kernel_result_rows(&run->call);
     if (rows <= MATMUL_FEW) return roofline;
-    const double k = (double)a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)], in_tile = rows < MATMUL_TILE ? rows : MATMUL_TILE;
+    const bool is_outer = run->call.op->id == OP_grouped_outer;      /* whose k is a group's rows, as many as another's */
+    const double k = is_outer ? (double)a->dims[0] / (double)run->call.out[0]->dims[0] : (double)a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)];
+    const double in_tile = rows < MATMUL_TILE ? rows : MATMUL_TILE;
     const double steps = 1e-6 * k * (decodes ? 0.295 * (1 + in_tile / 155) : 0.235 * (1 + in_tile / 250));
     return steps > roofline ? steps : roofline;
 }
