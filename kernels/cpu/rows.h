@@ -14,6 +14,8 @@ typedef struct cpu_rows {
     void (*from_f16)(const uint16_t *x, float *y, int64_t count);
     void (*to_f16)(const float *x, uint16_t *y, int64_t count);
     void (*add)(const float *x, const float *y, float *z, int64_t count);
+    void (*add_bf16)(const uint16_t *x, const uint16_t *y, uint16_t *z, int64_t count);   /* in fp32, rounded once; z overlaps neither */
+    void (*add_f16)(const uint16_t *x, const uint16_t *y, uint16_t *z, int64_t count);
     double (*sum)(const float *x, int64_t count);
     double (*sum_squares)(const float *x, float mean, int64_t count);    /* of (x - mean)^2 */
     float (*max)(const float *x, int64_t count);                         /* NaN if any is; -inf of none */

@@ -16,18 +16,34 @@ enum {
     SUM_BLOCK = 4096     /* elements summed in fp32 before the partial sums go to double */
 };
 
-static void from_bf16(const uint16_t *restrict x, float *restrict y, int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = cpu_float((int32_t)((uint32_t)x[i] << 16));
+static inline float widened(uint16_t x) { return cpu_float((int32_t)((uint32_t)x << 16)); }
+
+/* To bf16, which are the upper 16 bits: nearest even; NaN becomes 0x7fff, as num says. */
+static inline uint32_t rounded(float x) {
+    const uint32_t bits = (uint32_t)cpu_bits(x), nan = -(uint32_t)((bits & 0x7fffffff) > 0x7f800000);
+    return ((bits + 0x7fff + ((bits >> 16) & 1)) & ~nan) | (0x7fff0000 & nan);
 }
 
-/* Nearest even; NaN becomes 0x7fff, as num says. */
+static void from_bf16(const uint16_t *restrict x, float *restrict y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = widened(x[i]);
+}
+
 static void to_bf16(const float *restrict x, uint16_t *restrict y, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)cpu_bits(x[i]);
-        uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        uint32_t nan = -(uint32_t)((bits & 0x7fffffff) > 0x7f800000);
-        y[i] = (uint16_t)((rounded & ~nan) | (0x7fff & nan));
+    for (int64_t i = 0; i < count; i++) y[i] = (uint16_t)(rounded(x[i]) >> 16);
+}
+
+/* Two at a time in a word of 32 bits, low and high, so that none is packed. */
+static void add_bf16(const uint16_t *restrict x, const uint16_t *restrict y, uint16_t *restrict z, int64_t count) {
+    for (int64_t i = 0; i < count / 2; i++) {
+        uint32_t a, b;
+        memcpy(&a, x + 2 * i, sizeof a);
+        memcpy(&b, y + 2 * i, sizeof b);
+        const uint32_t low = rounded(cpu_float((int32_t)(a << 16)) + cpu_float((int32_t)(b << 16)));
+        const uint32_t high = rounded(cpu_float((int32_t)(a & 0xffff0000)) + cpu_float((int32_t)(b & 0xffff0000)));
+        const uint32_t both = low >> 16 | (high & 0xffff0000);
+        memcpy(z + 2 * i, &both, sizeof both);
     }
+    if (count % 2 != 0) z[count - 1] = (uint16_t)(rounded(widened(x[count - 1]) + widened(y[count - 1])) >> 16);
 }
 
 static void from_f16(const uint16_t *restrict x, float *restrict y, int64_t count) {
@@ -38,18 +54,30 @@ static void from_f16(const uint16_t *restrict x, float *restrict y, int64_t coun
     for (; i < count; i++) y[i] = num_f16_to_f32(x[i]);
 }
 
+#if defined(__F16C__)
+static inline __m256 widened_f16(const uint16_t *x) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x)); }
+
+static inline __m128i narrowed_f16(__m256 x) {
+    const __m128i nan = _mm256_cvtps_ph(_mm256_cmp_ps(x, x, _CMP_UNORD_Q), _MM_FROUND_TO_NEAREST_INT);   /* some NaN, else 0 */
+    const __m128i is_nan = _mm_cmpgt_epi16(_mm_and_si128(nan, _mm_set1_epi16(0x7fff)), _mm_setzero_si128());
+    return _mm_blendv_epi8(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7fff), is_nan);
+}
+#endif
+
 static void to_f16(const float *restrict x, uint16_t *restrict y, int64_t count) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        __m128i nan = _mm256_cvtps_ph(_mm256_cmp_ps(v, v, _CMP_UNORD_Q), _MM_FROUND_TO_NEAREST_INT);   /* some NaN, else 0 */
-        __m128i is_nan = _mm_cmpgt_epi16(_mm_and_si128(nan, _mm_set1_epi16(0x7fff)), _mm_setzero_si128());
-        __m128i code = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(y + i), _mm_blendv_epi8(code, _mm_set1_epi16(0x7fff), is_nan));
-    }
+    for (; i + 8 <= count; i += 8) _mm_storeu_si128((__m128i *)(y + i), narrowed_f16(_mm256_loadu_ps(x + i)));
 #endif
     for (; i < count; i++) y[i] = num_f32_to_f16(x[i]);
+}
+
+static void add_f16(const uint16_t *restrict x, const uint16_t *restrict y, uint16_t *restrict z, int64_t count) {
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= count; i += 8) _mm_storeu_si128((__m128i *)(z + i), narrowed_f16(_mm256_add_ps(widened_f16(x + i), widened_f16(y + i))));
+#endif
+    for (; i < count; i++) z[i] = num_f32_to_f16(num_f16_to_f32(x[i]) + num_f16_to_f32(y[i]));
 }
 
 static void add(const float *restrict x, const float *restrict y, float *restrict z, int64_t count) {
@@ -195,6 +223,6 @@ static void rotate_pairs(const float *restrict x, const float *restrict c, const
 }
 
 const cpu_rows CPU_ROWS = {
-    .from_bf16 = from_bf16, .to_bf16 = to_bf16, .from_f16 = from_f16, .to_f16 = to_f16, .add = add, .sum = sum, .sum_squares = sum_squares,
+    .from_bf16 = from_bf16, .to_bf16 = to_bf16, .from_f16 = from_f16, .to_f16 = to_f16, .add = add, .add_bf16 = add_bf16, .add_f16 = add_f16, .sum = sum, .sum_squares = sum_squares,
     .max = max, .min = min, .normalise = normalise, .exp_sum = exp_sum, .scale_shift = scale_shift, .add_positive = add_positive, .rotate = rotate, .rotate_pairs = rotate_pairs,
 };
