@@ -1,6 +1,6 @@
 """Whole training steps of GPT-2 on an NVIDIA GPU: `deepwell train` beside PyTorch with torch.compile and fused AdamW, random weights and ids.
 
-    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16]
+    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16] [--recompute LEVEL]
 
 masters: parameters in fp32, products in bf16 (--precision bf16; autocast). bf16: parameters in bf16 (ours keeps masters in fp32; PyTorch's has none). A step's time is of the second half of the steps: ours the mean, PyTorch's the median.
 Needs torch with CUDA; with --no-torch only ours runs, on any device, as on sim:h200.
@@ -27,21 +27,21 @@ def graph_of(layers, width, heads, kind, vocabulary):
     def param(name, *shape):
         shapes[name] = shape
 
-    def emit(text):
+    def emit(text, module=None):
         nonlocal count
         count += 1
-        lines.append(f"  %{count} = {text}")
+        lines.append(f"  %{count} = {text}" + (f' at "{module}"' if module else ""))
         return f"%{count}"
 
     def linear(x, name, rows, cols):
         param(f"{name}.weight", rows, cols)
         param(f"{name}.bias", cols)
-        return emit(f"add {emit(f'matmul {x}, {name}.weight')}, {name}.bias")
+        return emit(f"add {emit(f'matmul {x}, {name}.weight', name)}, {name}.bias", name)
 
     def norm(x, name):
         param(f"{name}.weight", width)
         param(f"{name}.bias", width)
-        return emit(f"layer_norm {x}, {name}.weight, {name}.bias {{eps=1e-5}}")
+        return emit(f"layer_norm {x}, {name}.weight, {name}.bias {{eps=1e-5}}", name)
 
     param("wte", vocabulary, width)
     param("wpe", POSITIONS, width)
@@ -52,14 +52,15 @@ def graph_of(layers, width, heads, kind, vocabulary):
         qkv = linear(norm(x, f"{h}.ln_1"), f"{h}.attn.c_attn", width, 3 * width)
         parts = []
         for i in range(3):
-            part = emit(f"slice {qkv} {{axis=2,start={i * width},end={(i + 1) * width},step=1}}")
-            part = emit(f"reshape {part} {{shape=[b,s,{heads},{width // heads}]}}")
-            parts.append(emit(f"transpose {part} {{order=[0,2,1,3]}}"))
-        y = emit(f"attention {', '.join(parts)} {{scale={(width // heads) ** -0.5},causal=true}}")
-        y = emit(f"reshape {emit(f'transpose {y} {{order=[0,2,1,3]}}')} {{shape=[b,s,{width}]}}")
-        x = emit(f"add {x}, {linear(y, f'{h}.attn.c_proj', width, width)}")
-        y = emit(f"gelu_tanh {linear(norm(x, f'{h}.ln_2'), f'{h}.mlp.c_fc', width, 4 * width)}")
-        x = emit(f"add {x}, {linear(y, f'{h}.mlp.c_proj', 4 * width, width)}")
+            part = emit(f"slice {qkv} {{axis=2,start={i * width},end={(i + 1) * width},step=1}}", f"{h}.attn")
+            part = emit(f"reshape {part} {{shape=[b,s,{heads},{width // heads}]}}", f"{h}.attn")
+            parts.append(emit(f"transpose {part} {{order=[0,2,1,3]}}", f"{h}.attn"))
+        y = emit(f"attention {', '.join(parts)} {{scale={(width // heads) ** -0.5},causal=true}}", f"{h}.attn")
+        y = emit(f"transpose {y} {{order=[0,2,1,3]}}", f"{h}.attn")
+        y = emit(f"reshape {y} {{shape=[b,s,{width}]}}", f"{h}.attn")
+        x = emit(f"add {x}, {linear(y, f'{h}.attn.c_proj', width, width)}", h)
+        y = emit(f"gelu_tanh {linear(norm(x, f'{h}.ln_2'), f'{h}.mlp.c_fc', width, 4 * width)}", f"{h}.mlp.act")
+        x = emit(f"add {x}, {linear(y, f'{h}.mlp.c_proj', 4 * width, width)}", h)
     logits = emit(f"matmul {norm(x, 'ln_f')}, wte {{bt=true}}")
     params = [f"  param {name} {kind}[{','.join(map(str, shape))}]" for name, shape in shapes.items()]
     head = ["graph gpt2", "  symbol b 1..64", f"  symbol s 1..{POSITIONS}", "  input ids i64[b,s]"]
@@ -97,7 +98,8 @@ def ours(folder, arguments, text, weights, way):
     save(path("weights"), {name: x.bfloat16() if way == "bf16" else x for name, x in weights.items()})
     save(path("ids"), {"ids": torch.randint(0, arguments.vocabulary, (arguments.batch * arguments.length * 64,))})
     command = [arguments.command, "train", path("gpt2.txt"), "--weights", path("weights"), "--data", path("ids"), "--loss", "next-token", "--batch", arguments.batch, "--length", arguments.length,
-               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", *(["--precision", "bf16"] if way == "masters" else [])]
+               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", "--recompute", arguments.recompute,
+               *(["--precision", "bf16"] if way == "masters" else [])]
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500)
     if result.returncode != 0:
         print(f"  {result.stderr.strip()[-400:]}")
@@ -173,6 +175,7 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--ways", default="masters,bf16")
+    parser.add_argument("--recompute", default="cheap", help="of deepwell (docs/train.md)")
     parser.add_argument("--no-torch", action="store_true")
     arguments = parser.parse_args()
     arguments.size = [int(x) for x in arguments.size.split(",")]

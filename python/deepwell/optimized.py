@@ -355,6 +355,12 @@ def _comm(mesh: Any) -> Any:
     return ranks.communicator(mesh)
 
 
+def _splits(shard: str | None, comm: Any, strict: bool) -> str | None:
+    """What strict says of ranks is a line of the policy; where nothing is cut there is none."""
+    is_cut = comm is not None and any(axis.startswith("tp=") and axis != "tp=1" for axis in comm.mesh.split(","))
+    return f"{shard or ''}\nstrict" if strict and is_cut else shard
+
+
 def optimize(model: M, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
              kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
              example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None,
@@ -380,7 +386,8 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
     if isinstance(getattr(model, "deepwell", None), Optimized):
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
-    options = replace(_options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning), comm=_comm(mesh), shard=shard)
+    comm = _comm(mesh)
+    options = replace(_options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning), comm=comm, shard=_splits(shard, comm, strict))
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)

@@ -1,6 +1,7 @@
 /* From a file to plans: capture, the passes in their stages, and a plan for whole runs and for the cached step. */
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "capture/capture.h"
@@ -104,12 +105,35 @@ static dw_status keep_report(dw_model *model, const text *report)
     return model->policy_report != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
+/* How a line of it begins: layer and split. */
+static size_t split_length(const char *line)
+{
+    int length = 0;
+    sscanf(line, " %*s %*s%n", &length);
+    return length > 0 ? (size_t)length : strcspn(line, "\n");
+}
+
+static bool has_line(const char *report, const char *line)
+{
+    const size_t length = split_length(line);
+    for (const char *at = report; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+        if (strncmp(at, line, length) == 0 && split_length(at) == length) return true;
+    return false;
+}
+
+/* Of all graphs: a model may have layers that runs alone have, or its cached step. */
 static dw_status keep_splits(dw_model *model, const text *told)
 {
+    text all;
     TRY(text_status(told));
-    if (model->split_report[0] != '\0') return DW_OK;
-    model->split_report = arena_text(&model->arena, text_string(told));
-    return model->split_report != NULL ? DW_OK : DW_NO_MEMORY;
+    text_init(&all, model->context);
+    text_add(&all, model->split_report);
+    for (const char *at = text_string(told); *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+        if (!has_line(model->split_report, at)) text_add_n(&all, at, strcspn(at, "\n") + 1);
+    dw_status status = text_status(&all);
+    if (status == DW_OK) model->split_report = arena_text(&model->arena, text_string(&all));
+    text_free(&all);
+    return status == DW_OK && model->split_report == NULL ? DW_NO_MEMORY : status;
 }
 
 /* Did the caller register kernels for that op? */

@@ -11,8 +11,8 @@ typedef enum pass_stage {
     PASS_STAGE_STRUCTURE = 2,       /* norms, rotary, attention, activations one op each, what gradients are derived from; asked for by gradients alone */
     PASS_STAGE_FUSE = 4,            /* the same, and products and norms with what they take in */
     PASS_STAGE_INCREMENTAL = 8,     /* the step with cached keys and values, before its outputs are restricted to last tokens; asked for by generation alone */
-    PASS_STAGE_PRECISION = 16,      /* quantisation by policy */
-    PASS_STAGE_SHARD = 32,          /* the way to experts and back; the part of a rank, where there are several */
+    PASS_STAGE_PRECISION = 16,      /* quantisation by policy; the way to experts and back, of which nothing else is left behind the stage */
+    PASS_STAGE_SHARD = 32,          /* the part of a rank, where there are several */
     PASS_STAGE_MERGE = 64,          /* projections of one precision, quantisers */
     PASS_STAGE_CHAIN = 128,         /* pointwise ops that are left, several at a time */
     PASS_STAGE_ALL = 255 - PASS_STAGE_STRUCTURE
@@ -88,6 +88,8 @@ pass_split pass_splits_choose(pass_splits *splits, const char *module, const cha
 dw_status pass_splits_check(pass_splits *splits);
 const char *pass_splits_over(const pass_splits *splits);
 int pass_splits_ranks(const pass_splits *splits);
+/* The place of the line that makes an error of what is computed whole for want of a rule; NULL: there is none. */
+const char *pass_splits_strict(const pass_splits *splits);
 
 /* ---- running ---- */
 

@@ -155,6 +155,33 @@ static void models_give_the_outputs_of_the_whole(void **state) {
     for (size_t i = 0; i < COUNT_OF(models); i++) check_fixture(models[i][0], models[i][1], NULL, NULL, BOUND, 4);
 }
 
+/* strict refuses what no rule cuts, so experts are cut in all graphs of these models: whole runs, and the cached step. */
+static void experts_are_cut_in_every_graph(void **state) {
+    static const char *const models[] = {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "phimoe", "granitemoe", "deepseek_v3", "gpt_oss"};
+    (void)state;
+    need_fixtures();
+    for (size_t i = 0; i < COUNT_OF(models); i++) check_fixture(models[i], "b2_s16", NULL, "strict", BOUND, 2);
+}
+
+static void strict_refuses_what_no_rule_cuts(void **state) {
+    dw_context *context;
+    dw_model *model;
+    const dw_model_options options = {.mesh = "tp=2", .flags = DW_MODEL_PLAN_ONLY};
+    dw_model_options strict = options;
+    (void)state;
+    need_fixtures();
+    strict.shard = "*.fc1 = whole\nstrict";
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    test_assert_fails(context, dw_model_open(context, TEST_FIXTURES_DIR "/whisper.pt2", &strict, &model), DW_UNSUPPORTED, "shard: op conv has no rule for parts (model.encoder.conv1), so each of 2 ranks would compute all of it");
+    test_assert_fails(context, dw_model_open(context, TEST_FIXTURES_DIR "/whisper.pt2", &strict, &model), DW_UNSUPPORTED, "which 'strict' forbids (shard:2)");
+    assert_ok(context, dw_model_open(context, TEST_FIXTURES_DIR "/whisper.pt2", &options, &model));
+    assert_non_null(strstr(model->split_report, "op conv has no rule for parts: "));
+    assert_non_null(strstr(model->split_report, "model.encoder.layers.0.fc1 "));          /* runs alone have the encoder, the cached step the decoder */
+    assert_non_null(strstr(model->split_report, "model.decoder.layers.0.self_attn.q_proj "));
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
 /* One code in thousands may round the other way, which the next layers enlarge. */
 static void models_of_few_bits_stay_near_the_whole(void **state) {
     static const char *const precisions[] = {"mxfp8", "nvfp4", "fp8"};
@@ -526,7 +553,7 @@ static void what_cannot_be_is_refused_with_the_numbers(void **state) {
     test_assert_fails(context, plan_products(context, "ep=2", NULL, NULL), DW_INVALID, "no model is cut over axis 'ep' (2 ranks); there are tp");
     test_assert_fails(context, plan_products(context, "tp=2", "mlp.side = row", NULL), DW_INVALID, "the pattern of 'mlp.side = row (shard:1)' matches no layer");
     test_assert_fails(context, plan_products(context, "tp=2", "mlp.up = rows", NULL), DW_NOT_FOUND, "shard:1: there is no split 'rows'; there are column, row, heads, vocabulary, experts, whole");
-    test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split', found 'mlp.up row'");
+    test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split' or 'strict', found 'mlp.up row'");
     test_assert_fails(context, plan_products(context, "tp=11", "mlp.down = row", "mxfp8"), DW_INVALID, "there are fewer blocks along k than ranks (320 elements, in units of 32)");
     test_assert_fails(context, plan_products(context, "tp=400", "mlp.up = column", NULL), DW_INVALID, "there are fewer units than ranks (320 elements, in units of 1)");
     test_assert_fails(context, plan_products(context, NULL, "mlp.up = row", NULL), DW_INVALID, "there is one rank of tp, and nothing to cut");
@@ -582,6 +609,8 @@ static void any_policy_plans_or_is_refused(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_give_the_outputs_of_the_whole),
+        cmocka_unit_test(experts_are_cut_in_every_graph),
+        cmocka_unit_test(strict_refuses_what_no_rule_cuts),
         cmocka_unit_test(models_of_few_bits_stay_near_the_whole),
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),

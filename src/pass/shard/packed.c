@@ -157,9 +157,12 @@ dw_status shard_cut_packed(sharding *sharding, bool *changed) {
         if (!can_be_cut(graph, node) || (!read_packed(node, &packed) && !read_spread(node, &packed))) continue;
         if (!helps(sharding, &packed) || !lies_between_blocks(&packed) || pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule) == PASS_SPLIT_whole) continue;
         for (int i = 0; i < packed.count; i++) {
-            if (packed.parts[i].slice == next) next = next->next;
+            while (next != NULL && (next == packed.parts[i].slice || next == packed.reshape || next == packed.transpose)) next = next->next;
             TRY(emit_part(graph, &packed, &packed.parts[i]));
         }
+        ir_node *const read[] = {packed.transpose, packed.reshape, node};   /* by nobody any more */
+        for (size_t i = 0; i < COUNT_OF(read); i++)
+            if (read[i] != NULL) TRY(ir_remove(graph, read[i]));
         *changed = true;
     }
     return DW_OK;

@@ -3,7 +3,8 @@
  *     # split.txt
  *     lm_head              = whole
  *     *.mlp.down_proj      = row
- *     role:attention       = heads */
+ *     role:attention       = heads
+ *     strict                          what no rule of shard.def cuts is an error instead of being computed whole, on every rank */
 #include "pass/shard/shard.h"
 
 #include <string.h>
@@ -17,6 +18,7 @@ struct pass_splits {
     int ranks;
     rule *rules;
     size_t count, capacity;
+    const char *strict;             /* the place of the line; NULL: there is none */
     bool was_checked;
 };
 
@@ -30,6 +32,7 @@ static const char *const names[] = {
 const char *pass_split_name(pass_split split) { return names[split]; }
 const char *pass_splits_over(const pass_splits *shard) { return shard->over; }
 int pass_splits_ranks(const pass_splits *shard) { return shard->ranks; }
+const char *pass_splits_strict(const pass_splits *shard) { return shard->strict; }
 
 static dw_status fail_split(pass_splits *shard, const char *place, const char *name) {
     text known;
@@ -71,7 +74,11 @@ static dw_status add_line(pass_splits *shard, const char *begin, const char *end
     if (equals) at++;
     const char *name = read_word(shard, &at, end);
     if (pattern == NULL || name == NULL) return DW_NO_MEMORY;
-    if (!equals || at != end || *pattern == '\0' || *name == '\0') return base_fail(shard->context, DW_SYNTAX, "%s: a line is 'pattern = split', found '%.*s'", place, (int)(end - begin), begin);
+    if (!equals && at == end && strcmp(pattern, "strict") == 0) {
+        shard->strict = place;
+        return DW_OK;
+    }
+    if (!equals || at != end || *pattern == '\0' || *name == '\0') return base_fail(shard->context, DW_SYNTAX, "%s: a line is 'pattern = split' or 'strict', found '%.*s'", place, (int)(end - begin), begin);
     return add_rule(shard, pattern, name, place);
 }
 

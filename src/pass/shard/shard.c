@@ -159,10 +159,48 @@ static bool was_split(sharding *sharding, const ir_node *node) {
     return false;
 }
 
+enum { USUAL_SIZE = 128 };
+static const double SHARE_TOLD = 0.01;   /* of the FLOPs, from which an op without a rule is told of that reads no part */
+
+/* At a usual size of each symbol. */
+static double flops_of(const sharding *sharding, const ir_node *node) {
+    op_work work;
+    return sharding->usual != NULL && ir_work(sharding->graph, node, sharding->usual, &work) == DW_OK ? work.flops : 0;
+}
+
+static dw_status count_flops(sharding *sharding) {
+    const dim_table *dims = sharding->graph->dims;
+    const int count = dim_symbol_count(dims);
+    TRY_NEW(sharding->usual, &sharding->arena, count + 1);
+    for (int i = 0; i < count; i++) {
+        int64_t min, max;
+        dim_symbol_range(dims, i, &min, &max);
+        sharding->usual[i] = max < USUAL_SIZE ? max : min > USUAL_SIZE ? min : USUAL_SIZE;
+    }
+    for (const ir_node *node = sharding->graph->first; node != NULL; node = node->next) sharding->flops += flops_of(sharding, node);
+    return DW_OK;
+}
+
+/* Of an op that has no rule for parts each rank computes all: an error where the policy says strict. */
+static dw_status tell_without_rule(sharding *sharding, const ir_node *node) {
+    const double share = sharding->flops > 0 ? 100 * flops_of(sharding, node) / sharding->flops : 0;
+    if (!was_split(sharding, node) && share < 100 * SHARE_TOLD) return DW_OK;
+    const char *strict = pass_splits_strict(sharding->splits), *module = node->origin.module;
+    if (strict != NULL)
+        return base_fail(sharding->graph->context, DW_UNSUPPORTED,
+                         "shard: op %s has no rule for parts (%s), so each of %d ranks would compute all of it, %.2g %% of the FLOPs, which 'strict' forbids (%s); take out 'strict' to have it so",
+                         op_get(node->op)->name, module != NULL && module[0] != '\0' ? module : "of no module", sharding->ranks, share, strict);
+    char why[128];
+    snprintf(why, sizeof why, "op %s has no rule for parts: %.2g %% of the FLOPs", op_get(node->op)->name, share);
+    shard_tell(sharding, node, "whole", why);
+    return DW_OK;
+}
+
 static dw_status compute_whole(sharding *sharding, ir_node *node) {
+    if (!shard_has_rule(node->op)) TRY(tell_without_rule(sharding, node));
     if (!has_part(sharding, node)) return DW_OK;
     if (node->op == OP_quantize) shard_of(sharding, ir_out(node))->source = shard_of(sharding, ir_in(node, 0))->place;
-    if (was_split(sharding, node)) shard_tell(sharding, node, "whole", shard_has_rule(node->op) ? "its parts are put together: it reads across them" : "its parts are put together: the op has no rule for them");
+    if (was_split(sharding, node) && shard_has_rule(node->op)) shard_tell(sharding, node, "whole", "its parts are put together: it reads across them");
     for (int i = 0; i < node->n_in; i++) {
         ir_value *whole;
         if (ir_in(node, i) == NULL) continue;
@@ -261,6 +299,7 @@ static dw_status cut_graph(sharding *sharding) {
     snprintf(name, sizeof name, DIM_RANK "%s", sharding->over);
     TRY_DIM(graph->context, sharding->rank, dim_symbol(graph->dims, name, 0, sharding->ranks - 1));
     look_at_weights(sharding);
+    TRY(count_flops(sharding));
     TRY(add_records(sharding));
     TRY(shard_cut_packed(sharding, &changed));
     if (changed) {

@@ -49,6 +49,8 @@ typedef struct sharding {
     dim rank;                       /* the place on it */
     int64_t rows;                   /* the rows of blocks that formats of weights have: columns are cut between them */
     double weight_bytes;            /* of all params */
+    int64_t *usual;                 /* a size of each symbol, and at these sizes */
+    double flops;                   /* of the graph, as it was */
     ir_node **replaced;             /* nodes whose part took their place, in order */
     int replaced_count;
     shard_record spare;             /* where memory for one ran out, which failed says: the pass ends behind the node */
