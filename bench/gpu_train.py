@@ -1,8 +1,9 @@
 """Whole training steps of GPT-2 on an NVIDIA GPU: `deepwell train` beside PyTorch with torch.compile and fused AdamW, random weights and ids.
 
-    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16] [--recompute LEVEL]
+    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16] [--recompute none,cheap]
 
 masters: parameters in fp32, products in bf16 (--precision bf16; autocast). bf16: parameters in bf16 (ours keeps masters in fp32; PyTorch's has none). A step's time is of the second half of the steps: ours the mean, PyTorch's the median.
+--recompute: levels of what ours makes again (docs/train.md), in turns, --rounds times; a level's time is the median of its rounds.
 Needs torch with CUDA; with --no-torch only ours runs, on any device, as on sim:h200.
 """
 import argparse
@@ -18,10 +19,11 @@ import time
 import torch
 
 VOCABULARY, POSITIONS = 50257, 1024
+ROLES = {".attn": "attention", ".mlp": "mlp", "ln_": "norm"}    # as capture gives them to modules of such names
 
 
 def graph_of(layers, width, heads, kind, vocabulary):
-    """GPT-2 in text form, and the shapes of its parameters."""
+    """GPT-2 in text form, with modules, by which --recompute finds layers, and the shapes of its parameters."""
     shapes, lines, count = {}, [], 0
 
     def param(name, *shape):
@@ -30,7 +32,7 @@ def graph_of(layers, width, heads, kind, vocabulary):
     def emit(text, module=None):
         nonlocal count
         count += 1
-        lines.append(f"  %{count} = {text}" + (f' at "{module}"' if module else ""))
+        lines.append(f"  %{count} = {text}" + (f' at "{module}"' if module else "") + next((f" role {role}" for part, role in ROLES.items() if module and part in module), ""))
         return f"%{count}"
 
     def linear(x, name, rows, cols):
@@ -91,22 +93,25 @@ def save(path, tensors):
             file.write(ctypes.string_at(x.data_ptr(), x.numel() * x.element_size()))
 
 
-def ours(folder, arguments, text, weights, way):
+def write_model(folder, arguments, text, weights, way):
     path = lambda name: os.path.join(folder, name)   # noqa: E731
     with open(path("gpt2.txt"), "w") as file:
         file.write(text)
     save(path("weights"), {name: x.bfloat16() if way == "bf16" else x for name, x in weights.items()})
     save(path("ids"), {"ids": torch.randint(0, arguments.vocabulary, (arguments.batch * arguments.length * 64,))})
+
+
+def ours(folder, arguments, way, level):
+    path = lambda name: os.path.join(folder, name)   # noqa: E731
     command = [arguments.command, "train", path("gpt2.txt"), "--weights", path("weights"), "--data", path("ids"), "--loss", "next-token", "--batch", arguments.batch, "--length", arguments.length,
-               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", "--recompute", arguments.recompute,
-               *(["--precision", "bf16"] if way == "masters" else [])]
+               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", "--recompute", level, *(["--precision", "bf16"] if way == "masters" else [])]
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500)
     if result.returncode != 0:
         print(f"  {result.stderr.strip()[-400:]}")
         return None
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     seconds = [b["seconds"] - a["seconds"] for a, b in zip(lines, lines[1:])]
-    print(f"  deepwell: losses {lines[0]['loss']:.4f} .. {lines[-1]['loss']:.4f}, seconds {' '.join(f'{x:.3f}' for x in seconds[:6])} ..")
+    print(f"  deepwell, {level}: losses {lines[0]['loss']:.4f} .. {lines[-1]['loss']:.4f}, seconds {' '.join(f'{x:.3f}' for x in seconds[:6])} ..")
     return 1e3 * (lines[-1]["seconds"] - lines[len(lines) // 2]["seconds"]) / (len(lines) - 1 - len(lines) // 2)
 
 
@@ -175,7 +180,8 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--ways", default="masters,bf16")
-    parser.add_argument("--recompute", default="cheap", help="of deepwell (docs/train.md)")
+    parser.add_argument("--recompute", default="cheap", help="levels, separated by commas; cheap is the default of `deepwell train`")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--no-torch", action="store_true")
     arguments = parser.parse_args()
     arguments.size = [int(x) for x in arguments.size.split(",")]
@@ -183,8 +189,12 @@ def main():
     print(f"{torch.cuda.get_device_name() if torch.cuda.is_available() else arguments.device}, torch {torch.__version__}, {arguments.size}, {arguments.batch} x {arguments.length}")
     for way in arguments.ways.split(","):
         text, shapes = graph_of(*arguments.size, "bf16" if way == "bf16" else "f32", arguments.vocabulary)
+        levels = arguments.recompute.split(",")
         with tempfile.TemporaryDirectory() as folder:
-            ms = {"deepwell": ours(folder, arguments, text, weights_of(shapes), way)}
+            write_model(folder, arguments, text, weights_of(shapes), way)
+            rounds = [{level: ours(folder, arguments, way, level) for level in levels} for _ in range(arguments.rounds)]
+        found = {level: [r[level] for r in rounds if r[level] is not None] for level in levels}
+        ms = {f"deepwell, {level}": statistics.median(times) if times else None for level, times in found.items()}
         ms |= {} if arguments.no_torch else peers(arguments, way)
         print(f"{way:8s} " + "   ".join(f"{name} {x:8.2f} ms a step" for name, x in ms.items() if x is not None), flush=True)
 
