@@ -98,11 +98,11 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
 
 def tcgen05_tiles_of(kind, elements):
     found = {}
-    for suffix in ("", "_groups"):
+    for suffix in ("", "_groups", "" if kind == "PROMOTED" else "_parts"):
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{suffix.upper()}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
                 tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
-                found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=None) if suffix else tile      # boxes of a, as many as a group's rows need
+                found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=None) if suffix == "_groups" else tile      # boxes of a, as many as a group's rows need
     return found
 
 

@@ -141,6 +141,11 @@ static double part_bytes(const problem *x) {
     if (x->splits > 1) return 2.0 * x->splits * x->p->m * x->p->n * 4;
     return x->t->streams ? 2.0 * x->at_once * x->t->m * x->t->n * 4 : 0;
 }
+/* The last of a tile's parts, by whoever adds it: it brings all others, of which one is still being written, from the L2 cache. */
+static double join_cycles(const problem *x) {
+    const double tiles = x->down * x->across, others = x->at_once > tiles ? ceil(x->at_once / most(tiles, 1)) : 1;
+    return x->t->streams ? at((1 + others) * x->rows * x->t->n * 4, rate(x->chip, CHIP_RATE_operands)) : 0;
+}
 enum { JOIN_NS = 1500 };          /* that the blocks of a tile's parts wait for each other */
 
 /* ---- all together ---- */
@@ -176,7 +181,7 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     if (!tiles->streams) b->waves = ceil(b->waves);
     count_tile(&x, b);
     for (int i = 0; i < KERNEL_RESOURCES; i++) b->cycles[i] *= b->waves;
-    b->behind_cycles *= ceil(b->waves);
+    b->behind_cycles = b->behind_cycles * ceil(b->waves) + join_cycles(&x);
     const double unit = b->cycles[longest(b, OF_UNIT)] + b->behind_cycles;
     b->cycles[KERNEL_RESOURCE_l2] = at(b->l2_bytes + parts, per_l2);
     b->cycles[KERNEL_RESOURCE_memory] = at(b->memory_bytes, per_memory);
@@ -186,7 +191,7 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     b->limit = b->cycles[of_chip] > unit ? of_chip : longest(b, OF_UNIT);
     b->block_cycles = cycles / (ceil(b->waves) * x.k_blocks);
     b->stage_bytes = (x.rows + (double)tiles->n / x.blocks) * KERNEL_K_BLOCK + (x.rows + (double)tiles->n) * scales_of_row(product) * KERNEL_K_BLOCK / x.k_bytes;
-    b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);
+    b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0) + tiles->ahead_s;
     b->part = at((double)product->m * product->n * x.k_bytes / (product->k96 ? 48 : 32), rate(chip, CHIP_RATE_mma) * chip->units) / x.clock / b->seconds;
 }
 

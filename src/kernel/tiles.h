@@ -26,6 +26,7 @@ typedef struct kernel_tiles {
     int stages;                   /* k-blocks that may be on their way; 0: enough */
     int accumulators;             /* tiles whose sums are kept: of 2 the epilogue of one runs under the products of the next; of 1 behind its own */
     int splits;                   /* parts of k, each a tile's work, whose sums are added */
+    double ahead_s;               /* of launches in front of its own */
     double sums_cycles;           /* of a tile that its products wait for the epilogue before, where two accumulators have columns in common */
     bool streams;                 /* stream-K: each multiprocessor has the same number of k-blocks, and what of a tile another one has is added */
     bool restarts;                /* thread blocks begin anew for each tile, rather than stay */

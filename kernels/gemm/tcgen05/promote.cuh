@@ -40,7 +40,7 @@ INLINE void load_block_scales(const matmul_tiles_arguments *g, const tiles_shape
     const bool in_quads = g->scale_stride % TILES_SLOT_BLOCKS == 0 && (g->a_scales | g->b_scales) % 16 == 0;
     ring_turn turn = ring_writer();
     tiles_turn at;
-    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+    for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p->rank);
         const float *columns = b + (int64_t)part_scales(g, s, &tile, lane % parts) * g->scale_stride;
 #pragma unroll 1

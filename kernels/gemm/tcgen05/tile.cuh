@@ -21,6 +21,7 @@ typedef struct tiles_shape {
     int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
     int blocks;                   /* 1: the result is in blocks */
     int groups;                   /* 1: rows of a come in groups, each with a matrix of b of its own */
+    int parts;                    /* 1: some tiles are several blocks' or pairs', each of which has some of its blocks of k */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
@@ -60,8 +61,46 @@ INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair 
 
 /* ---- which units ---- */
 
-/* A warp's unit, and its turn in the ring of claims. With groups: how many tiles came before it, and its tile as it was published. */
-typedef struct tiles_turn { int unit; ring_turn claim; uint4 published; } tiles_turn;
+/* A warp's unit, and its turn in the ring of claims. With groups: how many tiles came before it, and its tile as it was published. With parts: which blocks of k of the unit are this block's,
+ * [from, upto); the next one of its range and that behind its last, counted over units; and the next unit that it has alone. */
+typedef struct tiles_turn { int unit; ring_turn claim; uint4 published; int from, upto, next, stop, alone; } tiles_turn;
+
+/* The unit's blocks of k that are computed. */
+INLINE int first_block(const tiles_shape s, const tiles_turn *turn) { return s.parts ? turn->from : 0; }
+INLINE int end_block(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_turn *turn) { return s.parts ? turn->upto : g->blocks; }
+
+/* ---- parts ----
+ *
+ * The blocks of k of the first parts.units units, one unit behind the other, are cut into ranges of even length, one for each block or pair, whatever unit they end in. Then come whole units. So all
+ * end at about the same time, and the sums of parts are added (parts.cuh) under the products of whole units, where there are any. */
+INLINE int range_begin(const matmul_parts *parts, int range) { return range * parts->share + min(range, parts->longer); }
+
+/* The range that has block of k number at. */
+INLINE int range_of(const matmul_parts *parts, int at) {
+    const int of_longer = parts->longer * (parts->share + 1);
+    return at < of_longer ? at / (parts->share + 1) : parts->longer + (at - of_longer) / parts->share;
+}
+
+INLINE bool next_part(const matmul_tiles_arguments *g, const tiles_shape s, tiles_turn *turn) {
+    turn->from = 0, turn->upto = g->blocks;
+    if (turn->next < turn->stop) {
+        turn->unit = turn->next / g->blocks;
+        turn->from = turn->next - turn->unit * g->blocks;
+        turn->upto = min(g->blocks, turn->from + turn->stop - turn->next);
+        turn->next += turn->upto - turn->from;
+        return true;
+    }
+    turn->unit = turn->alone;
+    turn->alone += gridDim.x / s.pair;
+    return turn->unit < g->units_m * g->units_n;
+}
+
+INLINE bool first_part(const matmul_tiles_arguments *g, const tiles_shape s, tiles_turn *turn) {
+    const int own = blockIdx.x / s.pair;
+    turn->next = range_begin(&g->parts, own), turn->stop = range_begin(&g->parts, own + 1);
+    turn->alone = g->parts.units + own;
+    return next_part(g, s, turn);
+}
 
 /* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. Published tiles each block reads by itself. */
 INLINE constexpr bool brings_scales(const tiles_shape s) { return s.scale_tiles > 0 || s.promotes; }
@@ -87,9 +126,10 @@ INLINE bool read_published(const tiles_shape s, const tiles_place *p, tiles_turn
 }
 
 /* false: there is none, which only groups know. */
-INLINE bool first_turn(const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
+INLINE bool first_turn(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
     turn->unit = s.groups ? 0 : (int)blockIdx.x / s.pair;
     turn->claim = ring_reader();
+    if (s.parts) return first_part(g, s, turn);
     return !s.groups || read_published(s, p, turn);
 }
 
@@ -99,6 +139,7 @@ INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, cons
         turn->unit++;
         return read_published(s, p, turn);
     }
+    if (s.parts) return next_part(g, s, turn);
     if (!g->claims) {
         turn->unit += gridDim.x / s.pair;
         return turn->unit < g->units_m * g->units_n;

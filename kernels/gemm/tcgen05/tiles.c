@@ -8,6 +8,7 @@
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/tcgen05/kinds.h"
 #include "kernels/quantize/quantised.h"
+#include "kernels/quantize/quantize_cuda.h"
 
 /* ---- entries ---- */
 
@@ -17,42 +18,54 @@ typedef struct tile_row {
     const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
     bool claims;
     bool blocks;                  /* its result is in blocks of mxfp8 or mxfp4 */
+    bool parts;                   /* thread blocks have equal numbers of blocks of k, whatever tile these are of (parts.cuh) */
     tiles_sizes sizes;
 } tile_row;
 
-#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, {__VA_ARGS__}}, {kind, image, entry, entry "_claims", true, blocks, {__VA_ARGS__}},
+#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}},
 #define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
 #define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, 0)
+#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}},
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_HALF, half, name, 0, __VA_ARGS__)
+#define TILES_DENSE_PARTS(name, ...) PARTS(KIND_HALF, half, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
+#undef TILES_DENSE_PARTS
 #define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#define TILES_DENSE_PARTS(name, ...) PARTS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
+#undef TILES_DENSE_PARTS
 #define TILES_PROMOTED(name, ...) ENTRY(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_PROMOTED
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
+#undef TILES_SCALED_PARTS
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
+#undef TILES_SCALED_PARTS
 #define TILES_SCALED(name, ...) ENTRY(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#define TILES_SCALED_PARTS(name, ...) PARTS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
+#undef TILES_SCALED_PARTS
 };
 
 /* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them; those by block are one
@@ -114,16 +127,31 @@ typedef struct tiles_call {
     tcgen05_product product;
     const tile_row *tile;
     int64_t units_m, units_n;
+    int64_t part_units, ranges;   /* of tiles in parts: units whose blocks of k are divided, and into how many ranges; else 0, 0 */
 } tiles_call;
-
-static void size_units(tiles_call *c, const tile_row *t) {
-    c->tile = t;
-    c->units_m = base_ceil_div(c->m, TILES_ROWS * t->sizes.pair);
-    c->units_n = base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
-}
 
 static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row_bytes(&c->product, c->k), TILES_ROW_BYTES); }
 static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > t->sizes.pair ? chip->units / t->sizes.pair : 1; }
+
+/* Of a range: blocks of k at least, so that what it brings for them is worth a part of sums. */
+enum { LEAST_RANGE = 4 };
+
+/* Units beyond whole waves of them are divided, with those of one such wave: then none of the parts is small. */
+static void size_parts(tiles_call *c, const chip_caps *chip) {
+    const int64_t units = c->units_m * c->units_n, at_a_time = units_at_a_time(c->tile, chip), waves = units / at_a_time;
+    c->part_units = c->ranges = 0;
+    if (!c->tile->parts) return;
+    c->part_units = waves > 1 ? units - (waves - 1) * at_a_time : units;
+    const int64_t ranges = base_ceil_div(c->part_units * blocks_of(c), LEAST_RANGE);
+    c->ranges = ranges < 1 ? 1 : ranges < at_a_time ? ranges : at_a_time;
+}
+
+static void size_units(tiles_call *c, const tile_row *t, const chip_caps *chip) {
+    c->tile = t;
+    c->units_m = base_ceil_div(c->m, TILES_ROWS * t->sizes.pair);
+    c->units_n = base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
+    size_parts(c, chip);
+}
 
 int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time) {
     int64_t best = 1, least = 0;
@@ -149,13 +177,28 @@ kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
                           .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * steps), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
 }
 
+/* A launch that clears the counters of parts, between others: a guess. */
+enum { CLEAR_NS = 2000 };
+
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                                     .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
     t.raster = (int)band_of(c, run->chip);
+    t.streams = c->tile->parts;
+    t.ahead_s = c->tile->parts ? CLEAR_NS * 1e-9 : 0;
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
+
+/* Parts by estimate: where there are enough blocks of k for all multiprocessors. Never where sums are to be divided alike for any number of rows; nor where blocks of k are more than they count to. */
+static bool divides(const tiles_call *c, const kernel_run *run, bool measured) {
+    const int64_t all = c->part_units * blocks_of(c);
+    if (!c->tile->parts) return true;
+    return !run->invariant && all <= INT32_MAX / 2 && (measured || all >= LEAST_RANGE * units_at_a_time(c->tile, run->chip));
+}
+
+/* What parts have to gain by estimate, as their clearing and waiting is a guess. */
+static const double PARTS_GAIN = 1.01;
 
 /* The measured tile, or the one of least bound, which claims no units: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
@@ -168,14 +211,16 @@ static tiles_call call_of(const kernel_run *run) {
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         kernel_tiles_bound bound;
         if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
-        size_units(&c, &tiles[i]);
+        size_units(&c, &tiles[i], run->chip);
+        if (!divides(&c, run, measured == &tiles[i])) continue;
         bound_of(&c, run, &bound);
         if (best != NULL && best == measured) break;
-        if (measured != &tiles[i] && best != NULL && bound.seconds >= least) continue;
+        const double seconds = bound.seconds * (tiles[i].parts ? PARTS_GAIN : 1);
+        if (measured != &tiles[i] && best != NULL && seconds >= least) continue;
         best = &tiles[i];
-        least = bound.seconds;
+        least = seconds;
     }
-    size_units(&c, best);
+    size_units(&c, best, run->chip);
     return c;
 }
 
@@ -220,6 +265,7 @@ static const char *variant_of(const kernel_problem *problem, int index, bool blo
     tcgen05_product product;
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     tcgen05_product_of(problem->in[0]->format, problem->in[1]->format, &product);
+    if (tiles[index].parts && problem->invariant) return "";
     return runs(&tiles[index], product.kind, halves, columns_of_b(problem) / 2) && gives(&tiles[index], blocks, halves) ? tiles[index].variant : "";
 }
 
@@ -227,6 +273,44 @@ const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int inde
 const char *matmul_tcgen05_tiles_blocks_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, true); }
 
 /* ---- the launch ---- */
+
+/* Sums of parts, two for each thread block that the chip holds at a time, of the largest tile that comes in parts; and in front of them the counters, two for each warp of a unit, of which fewer than two for
+ * each block or pair are divided. Whatever the sizes, as other numbers of rows may divide more. */
+static size_t counter_bytes(const chip_caps *chip) { return base_align_up((size_t)chip->units * 2 * 4 * 2 * sizeof(uint32_t), 128); }
+static size_t part_sum_bytes(const chip_caps *chip) {
+    size_t most = 0;
+    for (size_t i = 0; i < COUNT_OF(tiles); i++)
+        if (tiles[i].parts && (size_t)tiles[i].sizes.n > most) most = (size_t)tiles[i].sizes.n;
+    return 2 * (size_t)(chip->units > 2 ? chip->units : 2) * TILES_ROWS * most * sizeof(float);
+}
+
+size_t matmul_tcgen05_tiles_workspace(const kernel_run *run) {
+    const int64_t k = run->call.in[0]->dims[run->call.in[0]->rank - 1];
+    tcgen05_product product;
+    tcgen05_product_of(run->call.in[0]->format, run->call.in[1]->format, &product);
+    if (run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
+    return counter_bytes(run->chip) + part_sum_bytes(run->chip);
+}
+
+/* Counters are zeros in front of the product. */
+static dw_status clear_counters(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    clear_arguments *cleared = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *cleared);
+    cleared->count = (int64_t)counter_bytes(run->chip);
+    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &cleared->bytes, 0);
+    cuda_grid_items(&launch, cleared->count);
+    return launcher->add(launcher, &launch);
+}
+
+static void take_parts(kernel_launch *launch, const kernel_run *run, const tiles_call *c, bool divides_k, matmul_parts *parts) {
+    const int64_t all = c->part_units * blocks_of(c);
+    parts->units = (int32_t)c->part_units;
+    parts->share = (int32_t)(all / c->ranges);
+    parts->longer = (int32_t)(all % c->ranges);
+    if (!divides_k) return;
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &parts->counters, 0);
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &parts->sums, (int64_t)counter_bytes(run->chip));
+}
 
 /* A result in blocks, and where its scales lie. */
 static void take_result_blocks(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
@@ -242,6 +326,8 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     const tile_row *t = c.tile;
     const int64_t row_bytes = tcgen05_row_bytes(&c.product, c.k), most = units_at_a_time(t, run->chip), units = c.units_m * c.units_n;
     kernel_launch launch;
+    const bool divides_k = t->parts && blocks_of(&c) > 1;
+    if (divides_k) TRY(clear_counters(run, launcher));
     matmul_tiles_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     g->m = (int32_t)c.m;
@@ -254,6 +340,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->formats = c.product.formats;
     g->claims = t->claims;
     if (c.blocks) take_result_blocks(run, &c, g);
+    if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
@@ -262,7 +349,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
         tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
         tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
     }
-    cuda_grid(&launch, (units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
+    cuda_grid(&launch, (t->parts ? c.ranges : units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
     launch.block[0] = (uint32_t)tiles_threads(t->sizes);
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);

@@ -12,7 +12,7 @@
  * tile overlap the epilogue of this one.
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
- * e4m3 with scales by block of k: promote.cuh.
+ * e4m3 with scales by block of k: promote.cuh. Tiles whose blocks of k are several blocks' or pairs': parts.cuh.
  * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured, as no Blackwell was there; the README has what is predicted. */
 #ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
@@ -20,6 +20,7 @@
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/tma_pair.cuh"
+#include "kernels/gemm/tcgen05/parts.cuh"
 #include "kernels/gemm/tcgen05/promote.cuh"
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
@@ -64,15 +65,16 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
 
 INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
-    const int depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES, end = g->blocks * depth;
+    const int depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES;
     const uint32_t full = counting(s, p->ring.full);
     ring_turn turn = ring_writer();
     tiles_turn at;
-    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+    for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p->rank);
         const tiles_loads loads = loads_of(g, s, &tile, p->rank);
+        const int end = end_block(g, s, &at) * depth;
 #pragma unroll 1
-        for (int x = 0; x < end; x += depth) {
+        for (int x = first_block(s, &at) * depth; x < end; x += depth) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
                 if (p->rank == 0) ring_expect_full(p->ring, turn, loads.bytes);
@@ -116,15 +118,15 @@ INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_sh
 
 INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one(), loads_b = tiles_b_scale_tiles(s.sizes) == s.pair || p->rank == 0;
-    const int end = g->blocks * s.scale_tiles;
     const uint32_t of_b = (1 + p->rank) * s.scale_tiles * TILES_SCALE_TILE, full = counting(s, p->scales_full);
     ring_turn turn = ring_writer();
     tiles_turn unit;
-    for (bool more = first_turn(s, p, &unit); more; more = next_turn(g, s, p, &unit)) {
+    for (bool more = first_turn(g, s, p, &unit); more; more = next_turn(g, s, p, &unit)) {
         const tiles_tile tile = tile_at(g, s, &unit, p->rank);
         const scale_places places = scales_at(g, s, p, &tile);
+        const int end = end_block(g, s, &unit) * s.scale_tiles;
 #pragma unroll 1
-        for (int at = 0; at < end; at += s.scale_tiles) {
+        for (int at = first_block(s, &unit) * s.scale_tiles; at < end; at += s.scale_tiles) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
                 if (p->rank == 0) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
@@ -216,17 +218,18 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
     tiles_products products;
     products.scales = p->tmem + tiles_scales_at(s.sizes);
     products.formats = g->formats;
-    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+    for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
         products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, 0).col % 128 / 32 : 0);
+        const int first = first_block(s, &at), end = end_block(g, s, &at);
         if (!s.promotes) take_sums(s, p, sums, second, &products);
 #pragma unroll 1
-        for (int block = 0; block < g->blocks; block++) {
+        for (int block = first; block < end; block++) {
             if (s.promotes) take_sums(s, p, sums, second, &products);
             if (s.scale_tiles > 0) mbarrier_wait(p->scales_full + turn.stage * BARRIER_BYTES, turn.phase);
             ring_wait_full(p->ring, turn);
             if (issues) {
-                multiply_stage(s, &products, stage_at(p, s, turn.stage), !s.promotes && block > 0);
+                multiply_stage(s, &products, stage_at(p, s, turn.stage), !s.promotes && block > first);
                 commit(s, ring_empty(p->ring, turn.stage));
             }
             ring_next(&turn, s.stages);
@@ -283,7 +286,7 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
     tiles_turn at;
     promote_turns turns = {ring_reader(), ring_reader(), 0};
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
-    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+    for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p->rank);
         uint32_t sums = p->tmem + (turns.second ? tiles_second_sums(s.sizes) : 0) + (lanes << 16);
         if (s.promotes) {
@@ -292,7 +295,9 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
             ring_wait_full(p->sums, turns.sums);
             tcgen05_fence_after();
         }
-        store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, counting(s, ring_empty(p->sums, turns.sums.stage)), &boxes);
+        const uint32_t release = counting(s, ring_empty(p->sums, turns.sums.stage));
+        if (!s.parts || tile.row + lanes >= tile.end || join_parts(g, s, p, &at, warp, sums, release))
+            store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, release, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
     }
@@ -398,14 +403,14 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     else tmem_dealloc(p.tmem, columns);
 }
 
-#define MATMUL_TILES_ENTRY(name, blocks, groups, kind, ...)                                                                                                  \
+#define MATMUL_TILES_ENTRY(name, blocks, groups, parts, kind, ...)                                                                                                  \
     static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                      \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
     extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                         \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
-        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), blocks, groups};        \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), blocks, groups, parts};  \
         matmul_tiles(&arguments, shape);                                                                                                           \
     }
 

@@ -76,6 +76,14 @@ TILES_FORMULA int tiles_tmem_columns(const tiles_sizes s) {
     return columns;
 }
 
+/* Units whose blocks of k are divided into ranges, one for each block or pair: the first `units`. Ranges have share blocks of k, the first `longer` ones one more. sums: in the workspace, the fp32 sums
+ * of parts [ranges][2][pair][4 warps][n / 4][32 lanes][4]: of a range first the part of the unit that it begins in, then that of the unit that it ends in. counters: zeros in front of the launch
+ * [units][pair][4 warps][2]: how many parts are computed, and how many of them lie in sums. */
+typedef struct matmul_parts {
+    uint64_t sums, counters;
+    int32_t units, share, longer, unused;
+} matmul_parts;
+
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps: boxes of 128 bytes of k by 128 rows of a, and by the half of a tile's columns of b, bytes or elements of 16 bits; of results 128 bytes by 32
  * rows; of scales [tiles of 128 rows][tiles of a row][256 of 16 bits], boxes of scale_tiles tiles. With groups out's rows of
  * a group are those of a times its matrix of b [groups, n, k]; maps of b and its scales hold all matrices one below the other, and boxes of a have a_rows rows. */
@@ -96,6 +104,7 @@ typedef struct matmul_tiles_arguments {
     int32_t scale_stride;
     int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
     matmul_groups groups;         /* of the entries for groups */
+    matmul_parts parts;           /* of the entries for parts */
 } matmul_tiles_arguments;
 
 #ifndef __CUDACC__

@@ -1,0 +1,23 @@
+/* Words of global memory by which thread blocks of a grid wait for each other, one function an instruction. */
+#ifndef KERNELS_GPU_PTX_GLOBAL_CUH
+#define KERNELS_GPU_PTX_GLOBAL_CUH
+
+#include "kernels/gpu/ptx/mbarrier.cuh"
+
+/* What the word was before. Orders nothing else. */
+PTX uint32_t atom_add_relaxed(uint32_t *word, uint32_t x) {
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(x) : "memory");
+    return before;
+}
+
+/* Behind all that the thread, and those that it has waited for, wrote: seen by who reads the word with ld_acquire. */
+PTX void red_add_release(uint32_t *word, uint32_t x) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(x) : "memory"); }
+
+PTX uint32_t ld_acquire(const uint32_t *word) {
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
+
+#endif
