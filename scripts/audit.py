@@ -106,8 +106,18 @@ def tcgen05_tiles_of(kind, elements):
     return found
 
 
+def tcgen05_turned():
+    """Tiles of operands that lie turned: those come in boxes of 64 columns."""
+    found = {}
+    for row in rows("kernels/gemm/tcgen05/tiles.def", "TILES_TURNED", "name at bn pair n boxes".split()):
+        pair, n = int(row["pair"]), int(row["n"])
+        of_b = n // pair // 64 if int(row["bn"]) else 3 - pair
+        found[f"matmul_tcgen05_half_{row['name']}"] = tcgen05_tile(pair, n, int(row["boxes"]), 0)._replace(loads=(2 if int(row["at"]) else 1) + of_b)
+    return found
+
+
 def all_tiles():
-    return {**wgmma_tiles(), **tcgen05_tiles(), **tcgen05_tiles_of("DENSE", {"half": 0, "e4m3": 0}), **tcgen05_tiles_of("PROMOTED", {"e4m3_block": 0}), **tcgen05_tiles_of("SCALED", {"mxfp8": 1, "mxfp4": 2, "nvfp4": 4})}
+    return {**wgmma_tiles(), **tcgen05_tiles(), **tcgen05_turned(), **tcgen05_tiles_of("DENSE", {"half": 0, "e4m3": 0}), **tcgen05_tiles_of("PROMOTED", {"e4m3_block": 0}), **tcgen05_tiles_of("SCALED", {"mxfp8": 1, "mxfp4": 2, "nvfp4": 4})}
 
 
 # ---- counting -----------------------------------------------------------------------------------------------------------------

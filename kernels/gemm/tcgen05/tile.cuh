@@ -14,14 +14,17 @@ enum { STEPS = 4, BOTH_BLOCKS = 3 };
 
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
 
+/* What an entry is besides its sizes: its result is in blocks; rows of a come in groups, each with a matrix of b of its own; some tiles are several blocks' or pairs', each of which has some of its blocks
+ * of k; a is stored [k,m], b [k,n]. */
+enum { FOR_BLOCKS = 1, FOR_GROUPS = 2, FOR_PARTS = 4, TURNED_A = 8, TURNED_B = 16 };
+enum { TURNED_COLUMNS = 64, TURNED_BYTES = 64 * 128 };   /* of a box of an operand that lies turned: its 64 rows of k have so many columns */
+
 /* The constants of an entry; everything in here is known to the compiler. */
 typedef struct tiles_shape {
     int kind;
     tiles_sizes sizes;
     int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
-    int blocks;                   /* 1: the result is in blocks */
-    int groups;                   /* 1: rows of a come in groups, each with a matrix of b of its own */
-    int parts;                    /* 1: some tiles are several blocks' or pairs', each of which has some of its blocks of k */
+    int blocks, groups, parts, at, bn;            /* 1: it is for these; a, b lie turned */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */

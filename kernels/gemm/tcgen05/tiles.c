@@ -12,6 +12,9 @@
 
 /* ---- entries ---- */
 
+/* How operands lie: a is stored [k,m], b [k,n]. */
+typedef struct tiles_layout { bool at, bn; } tiles_layout;
+
 typedef struct tile_row {
     tcgen05_kind kind;
     const char *image, *entry;
@@ -20,12 +23,13 @@ typedef struct tile_row {
     bool blocks;                  /* its result is in blocks of mxfp8 or mxfp4 */
     bool parts;                   /* thread blocks have equal numbers of blocks of k, whatever tile these are of (parts.cuh) */
     tiles_sizes sizes;
+    tiles_layout lies;
 } tile_row;
 
-#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}},
+#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}, {false, false}}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}, {false, false}},
 #define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
 #define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, 0)
-#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}},
+#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}},
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
@@ -35,6 +39,9 @@ static const tile_row tiles[] = {
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
+#define TILES_TURNED(name, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", "matmul_tcgen05_half_" #name, "matmul_tcgen05_half_" #name, false, false, false, {__VA_ARGS__, 0, 0}, {at, bn}},
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_TURNED
 #define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) PARTS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
@@ -75,22 +82,26 @@ bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
     if (s->promotes) return half % 64 == 0;
     return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
-static bool runs(const tile_row *t, tcgen05_kind kind, bool halves, int64_t half) { return t->kind == kind && tcgen05_tile_runs(&t->sizes, halves, half); }
+static bool runs(const tile_row *t, tcgen05_kind kind, tiles_layout lies, bool halves, int64_t half) {
+    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && tcgen05_tile_runs(&t->sizes, halves, half);
+}
+
+static tiles_layout layout_of(const op_attrs *attrs) { return (tiles_layout){op_attr_bool(attrs, OP_ATTR_at), !op_attr_bool(attrs, OP_ATTR_bt)}; }
 
 /* ---- what is taken ---- */
 
 static int64_t columns_of_b(const kernel_problem *problem) {
     int64_t n = 0;
-    (void)dim_is_constant(problem->in[1]->dims[problem->in[1]->rank - 2], &n);
+    (void)dim_is_constant(problem->in[1]->dims[problem->in[1]->rank - (layout_of(problem->attrs).bn ? 1 : 2)], &n);
     return n;
 }
 
 /* A result in blocks has scales for 32 columns, in tiles of 4 of them: the result's columns of a tile are whole ones. */
 static bool gives(const tile_row *t, bool blocks, bool halves) { return t->blocks == blocks && (!blocks || t->sizes.n / (halves ? 2 : 1) % 128 == 0); }
 
-static bool has_tile(tcgen05_kind kind, bool blocks, bool halves, int64_t n) {
+static bool has_tile(tcgen05_kind kind, tiles_layout lies, bool blocks, bool halves, int64_t n) {
     for (size_t i = 0; i < COUNT_OF(tiles); i++)
-        if (runs(&tiles[i], kind, halves, n / 2) && gives(&tiles[i], blocks, halves)) return true;
+        if (runs(&tiles[i], kind, lies, halves, n / 2) && gives(&tiles[i], blocks, halves)) return true;
     return false;
 }
 
@@ -99,13 +110,36 @@ const char *tcgen05_no_tile(const tcgen05_product *product, bool blocks) {
     return "half of n is not a multiple of 128, and scales come for 128 columns together";
 }
 
+/* Operands that lie turned are of 16 bits, and have rows of whole 16 bytes as they lie: those and n have to be known. */
+static const char *refuses_turned(const kernel_problem *problem, tiles_layout lies, tcgen05_product *product, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    int64_t row[2], n, batch;
+    if (!tcgen05_product_of(a->format, b->format, product) || product->kind != KIND_HALF) return "operands that are stored with k first are read in bf16 and f16 alone";
+    if (!dim_is_constant(a->dims[a->rank - 1], &row[0]) || !dim_is_constant(b->dims[b->rank - 1], &row[1]) || !dim_is_constant(b->dims[b->rank - (lies.bn ? 1 : 2)], &n))
+        return "n, or how long the operands' rows are, is not known at plan time";
+    if (row[0] == 0 || row[1] == 0 || n == 0) return "k, n or m is 0";
+    for (int i = 0; lies.at && i < a->rank - 2; i++)
+        if (!dim_is_constant(a->dims[i], &batch) || batch != 1) return "a has batches and is stored with k first";
+    for (int i = 0; lies.bn && i < b->rank - 2; i++)
+        if (!dim_is_constant(b->dims[i], &batch) || batch != 1) return "b has batches";
+    for (int i = 0; i < 2; i++)
+        if (row[i] % 8 != 0) {
+            text_printf(why, "rows of operand %d, of %lld elements as it lies, are not multiples of 16 bytes", i, (long long)row[i]);
+            return text_string(why);
+        }
+    return matmul_reject_result(problem, why);
+}
+
 static const char *refuses(const kernel_problem *problem, bool blocks, text *why) {
     const bool halves = matmul_halves_columns(&problem->post);
     tcgen05_product product;
-    const char *reason = tcgen05_refuses(problem, &product, why);
-    if (reason == NULL) reason = tcgen05_refuses_layout(problem, &product, why);
+    const tiles_layout lies = layout_of(problem->attrs);
+    const bool turned = lies.at || lies.bn;
+    const char *reason = turned ? refuses_turned(problem, lies, &product, why) : tcgen05_refuses(problem, &product, why);
+    if (reason == NULL && !turned) reason = tcgen05_refuses_layout(problem, &product, why);
+    if (reason == NULL && turned && blocks) reason = "no tile of operands that are stored with k first writes results in blocks";
     if (reason != NULL) return reason;
-    return has_tile(product.kind, blocks, halves, columns_of_b(problem)) ? NULL : tcgen05_no_tile(&product, blocks);
+    return has_tile(product.kind, lies, blocks, halves, columns_of_b(problem)) ? NULL : tcgen05_no_tile(&product, blocks);
 }
 
 const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) { return refuses(problem, false, why); }
@@ -124,6 +158,7 @@ const char *matmul_tcgen05_tiles_blocks_refuses(const kernel_problem *problem, t
 typedef struct tiles_call {
     int64_t m, n, n_out, k;
     bool halves, blocks;          /* blocks: the result is in such */
+    tiles_layout lies;
     tcgen05_product product;
     const tile_row *tile;
     int64_t units_m, units_n;
@@ -203,14 +238,15 @@ static const double PARTS_GAIN = 1.01;
 /* The measured tile, or the one of least bound, which claims no units: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(&run->post),
-                    .blocks = dw_format_is_block(out->format)};
+    const tiles_layout lies = layout_of(run->call.attrs);
+    tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - (lies.bn ? 1 : 2)], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - (lies.at ? 2 : 1)], .lies = lies,
+                    .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format)};
     const tile_row *best = NULL, *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     double least = 0;
     tcgen05_product_of(a->format, b->format, &c.product);
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         kernel_tiles_bound bound;
-        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
+        if (!runs(&tiles[i], c.product.kind, c.lies, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
         size_units(&c, &tiles[i], run->chip);
         if (!divides(&c, run, measured == &tiles[i])) continue;
         bound_of(&c, run, &bound);
@@ -266,7 +302,7 @@ static const char *variant_of(const kernel_problem *problem, int index, bool blo
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     tcgen05_product_of(problem->in[0]->format, problem->in[1]->format, &product);
     if (tiles[index].parts && problem->invariant) return "";
-    return runs(&tiles[index], product.kind, halves, columns_of_b(problem) / 2) && gives(&tiles[index], blocks, halves) ? tiles[index].variant : "";
+    return runs(&tiles[index], product.kind, layout_of(problem->attrs), halves, columns_of_b(problem) / 2) && gives(&tiles[index], blocks, halves) ? tiles[index].variant : "";
 }
 
 const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
@@ -286,9 +322,10 @@ static size_t part_sum_bytes(const chip_caps *chip) {
 
 size_t matmul_tcgen05_tiles_workspace(const kernel_run *run) {
     const int64_t k = run->call.in[0]->dims[run->call.in[0]->rank - 1];
+    const tiles_layout lies = layout_of(run->call.attrs);
     tcgen05_product product;
     tcgen05_product_of(run->call.in[0]->format, run->call.in[1]->format, &product);
-    if (run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
+    if (lies.at || lies.bn || run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
     return counter_bytes(run->chip) + part_sum_bytes(run->chip);
 }
 
@@ -321,10 +358,30 @@ static void take_result_blocks(const kernel_run *run, const tiles_call *c, matmu
     g->scale_step = tiled ? (int32_t)base_ceil_div(c->n_out, 128) : 0;
 }
 
+/* An operand as it lies: in rows of k; or turned, in boxes of 64 columns by a stage's 64 of k. */
+static void take_operand(kernel_launch *launch, int operand, const tiles_call *c, int64_t rows, int box_rows, const void *field) {
+    const bool turned = operand == 0 ? c->lies.at : c->lies.bn;
+    if (!turned) {
+        tcgen05_take_map(launch, operand, &c->product, rows, tcgen05_row_bytes(&c->product, c->k), box_rows, field);
+        return;
+    }
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)operand,
+        .type = KERNEL_MAP_F16,   /* only the size counts */
+        .rank = 2,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {(uint64_t)rows, (uint64_t)c->k},
+        .strides = {(uint64_t)rows * 2},
+        .box = {64, 64},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
 dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *launcher) {
     const tiles_call c = call_of(run);
     const tile_row *t = c.tile;
-    const int64_t row_bytes = tcgen05_row_bytes(&c.product, c.k), most = units_at_a_time(t, run->chip), units = c.units_m * c.units_n;
+    const int64_t most = units_at_a_time(t, run->chip), units = c.units_m * c.units_n;
     kernel_launch launch;
     const bool divides_k = t->parts && blocks_of(&c) > 1;
     if (divides_k) TRY(clear_counters(run, launcher));
@@ -341,8 +398,8 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->claims = t->claims;
     if (c.blocks) take_result_blocks(run, &c, g);
     if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
-    tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
-    tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
+    take_operand(&launch, 0, &c, c.m, TILES_ROWS, g->map_a);
+    take_operand(&launch, 1, &c, c.n, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
     if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);
     if (c.product.scale_tiles > 0) {

@@ -1,5 +1,5 @@
 /* Tiles by tcgen05 of one kind of operands: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are matmul_<ENTRIES>_..; KIND: one of tiles.cuh; DENSE,
- * SCALED or PROMOTED: which tiles there are. */
+ * SCALED, PROMOTED or TURNED: which tiles there are. */
 #include "kernels/gemm/tcgen05/tiles.cuh"
 
 #define JOIN(entries, name) matmul_##entries##_##name
@@ -7,17 +7,19 @@
 #define TILES_NAMED(name, ...) MATMUL_TILES_ENTRY(name, __VA_ARGS__)
 
 #if defined(DENSE)
-#define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, 0, KIND, __VA_ARGS__)
-#define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, 0, 0, KIND, __VA_ARGS__)
-#define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, 0, KIND, __VA_ARGS__)
-#define TILES_DENSE_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), 0, 0, 1, KIND, __VA_ARGS__)
+#define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
+#define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
+#define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
+#define TILES_DENSE_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
 #elif defined(SCALED)
-#define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, 0, KIND, __VA_ARGS__)
-#define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, 0, 0, KIND, __VA_ARGS__)
-#define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, 0, KIND, __VA_ARGS__)
-#define TILES_SCALED_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), 0, 0, 1, KIND, __VA_ARGS__)
+#define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
+#define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
+#define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
+#define TILES_SCALED_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
 #elif defined(PROMOTED)
-#define TILES_PROMOTED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, 0, KIND, __VA_ARGS__)
-#define TILES_PROMOTED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, 0, KIND, __VA_ARGS__)
+#define TILES_PROMOTED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
+#define TILES_PROMOTED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
+#elif defined(TURNED)
+#define TILES_TURNED(name, a_turned, b_turned, ...) TILES_NAMED(NAMED(ENTRIES, name), (a_turned) * TURNED_A | (b_turned) * TURNED_B, KIND, __VA_ARGS__)
 #endif
 #include "kernels/gemm/tcgen05/tiles.def"

@@ -45,22 +45,32 @@ INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s
     return loads;
 }
 
+INLINE void load_box(const tiles_shape s, uint32_t to, const tensor_map *map, uint32_t full, int x, int y) {
+    if (s.pair > 1) tma_pair_load_2d(to, map, full, x, y, TMA_EVICT_NORMAL);
+    else tma_load_2d(to, map, full, x, y, TMA_EVICT_NORMAL);
+}
+
+/* Rows of the product, from number first on, of an operand that lies turned: they are columns there. */
+INLINE void load_turned(const tiles_shape s, uint32_t to, const tensor_map *map, uint32_t full, int x, int first, const int rows) {
+#pragma unroll
+    for (int i = 0; i < rows / TURNED_COLUMNS; i++) load_box(s, to + i * TURNED_BYTES, map, full, first + i * TURNED_COLUMNS, x);
+}
+
 /* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others. */
 INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
+    if (s.at) load_turned(s, a, map_a, full, x, loads->row, TILES_ROWS);
 #pragma unroll 1
-    for (int i = 0; i < (s.groups ? loads->boxes : 1); i++) {
+    for (int i = 0; i < (s.groups ? loads->boxes : s.at ? 0 : 1); i++) {
         const int down = s.groups ? i * g->a_rows : 0;
-        if (s.pair > 1) tma_pair_load_2d(a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down, TMA_EVICT_NORMAL);
-        else tma_load_2d(a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down, TMA_EVICT_NORMAL);
+        load_box(s, a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down);
     }
-    if (s.pair > 1) {
-        tma_pair_load_2d(b, map_b, full, x, loads->col, TMA_EVICT_NORMAL);
-    } else {
-        tma_load_2d(b, map_b, full, x, loads->col, TMA_EVICT_NORMAL);
-        tma_load_2d(b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up, TMA_EVICT_NORMAL);
-    }
+    if (s.bn) load_turned(s, b, map_b, full, x, loads->col, s.n / 2);
+    else load_box(s, b, map_b, full, x, loads->col);
+    if (s.pair > 1) return;
+    if (s.bn) load_turned(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up, s.n / 2);
+    else load_box(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up);
 }
 
 INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
@@ -139,10 +149,10 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
 
 /* ---- warp 1: products ---- */
 
-/* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; of block scales, which of a column's four bytes count. */
+/* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; which operands lie turned; of block scales, which of a column's four bytes count. */
 INLINE constexpr uint32_t descriptor_of(const tiles_shape s, const int step) {
     const uint32_t size = s.n / 8 << 17, id = s.kind == KIND_MXFP8 ? step : s.kind == KIND_MXFP4 ? step % 2 * 2 : 0;
-    return s.scale_tiles == 0 ? size | 1u << 4 | (uint32_t)(s.pair * TILES_ROWS / 16) << 24
+    return s.scale_tiles == 0 ? size | 1u << 4 | (uint32_t)s.at << 15 | (uint32_t)s.bn << 16 | (uint32_t)(s.pair * TILES_ROWS / 16) << 24
                               : size | (uint32_t)(s.kind != KIND_NVFP4) << 23 | (uint32_t)s.pair << 27 | id << 4 | id << 29;
 }
 
@@ -180,7 +190,8 @@ typedef struct tiles_products {
 
 /* A stage, which begins at operands; low words of descriptors carry all that differs between stages. Scales are copied behind the products of the stage before: both are done in order. */
 INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t operands, uint32_t first) {
-    const uint64_t rows = tcgen05_descriptor(0), scale_rows = tcgen05_rows_descriptor(0);
+    const uint64_t rows_a = s.at ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), rows_b = s.bn ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), scale_rows = tcgen05_rows_descriptor(0);
+    const uint32_t step_a = s.at ? 128 : 2, step_b = s.bn ? 128 : 2;
     const uint32_t a = operands >> 4, b = a + TILES_ROWS * TILES_ROW_BYTES / 16, scales = a + tiles_operand_bytes(s.sizes) / 16, tile = TILES_SCALE_TILE / 16;
     const int b_tiles = tiles_b_scale_tiles(s.sizes);
 #pragma unroll
@@ -192,7 +203,7 @@ INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         const int at = s.kind == KIND_NVFP4 ? step : s.kind == KIND_MXFP4 ? step / 2 : 0;
-        multiply(s, p->sums, rows | (a + 2 * step), rows | (b + 2 * step), p->formats | descriptor_of(s, step), p->scales + 4 * at, p->scales_b + 4 * b_tiles * at, step > 0 ? 1 : first);
+        multiply(s, p->sums, rows_a | (a + step_a * step), rows_b | (b + step_b * step), p->formats | descriptor_of(s, step), p->scales + 4 * at, p->scales_b + 4 * b_tiles * at, step > 0 ? 1 : first);
     }
 }
 
@@ -403,15 +414,16 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     else tmem_dealloc(p.tmem, columns);
 }
 
-#define MATMUL_TILES_ENTRY(name, blocks, groups, parts, kind, ...)                                                                                                  \
-    static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                      \
-    static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
-    static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
-    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                         \
-        name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
-        constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
-        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), blocks, groups, parts};  \
-        matmul_tiles(&arguments, shape);                                                                                                           \
+#define MATMUL_TILES_ENTRY(name, what, kind, ...)                                                                                                        \
+    static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                            \
+    static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                               \
+    static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");       \
+    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                               \
+        name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                                 \
+        constexpr tiles_sizes sizes = name##_sizes;                                                                                                      \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), ((what) & FOR_BLOCKS) != 0, \
+                                   ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0};           \
+        matmul_tiles(&arguments, shape);                                                                                                                 \
     }
 
 #endif

@@ -63,6 +63,9 @@ PTX void tcgen05_pair_commit(uint32_t barrier, uint16_t blocks) {
 /* Tiles whose rows are 128 bytes of k, swizzled by 128 bytes, 1024 bytes aligned ("Shared memory descriptor": address / 16, 1024 bytes from 8 rows to the next 8,
  * version 1, swizzle 2). One step of 32 bytes along k adds 2. */
 PTX uint64_t tcgen05_descriptor(uint32_t address) { return (uint64_t)2 << 61 | (uint64_t)1 << 46 | (uint64_t)64 << 32 | (address & 0x3ffff) >> 4; }
+/* Tiles that lie turned: rows of 64 elements of 16 bits along m or n, swizzled by 128 bytes, one row for each of k: 1024 bytes from 8 of k to the next 8, 8192 from 64 elements, of which there are 64 of k, to
+ * the next 64. A step of 16 of k adds 128. */
+PTX uint64_t tcgen05_turned_descriptor(uint32_t address) { return (uint64_t)2 << 61 | (uint64_t)1 << 46 | (uint64_t)64 << 32 | (uint64_t)512 << 16 | (address & 0x3ffff) >> 4; }
 /* 32 rows of 16 bytes, one behind the other: 128 bytes from 8 rows to the next 8. */
 PTX uint64_t tcgen05_rows_descriptor(uint32_t address) { return (uint64_t)1 << 46 | (uint64_t)8 << 32 | (address & 0x3ffff) >> 4; }
 
