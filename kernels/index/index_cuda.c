@@ -185,6 +185,9 @@ static bool writes_words(const kernel_run *run, write_arguments *a) {
     return true;
 }
 
+/* What adds rows of words of a format; NULL: they are added element by element. */
+static const char *rows_entry(dw_format format) { return format == DW_FORMAT_f32 ? "index_add_rows_f32" : format == DW_FORMAT_bf16 ? "index_add_rows_bf16" : format == DW_FORMAT_f16 ? "index_add_rows_f16" : NULL; }
+
 /* All places together: the last one of each combination of indices is found, then each place writes that is one. Of sums the first ones, each of which adds all that have its combination. */
 static dw_status add_places(const kernel_run *run, kernel_launcher *launcher, const write_arguments *write, int64_t all) {
     const int64_t bytes = all * (int64_t)sizeof(uint32_t);
@@ -197,7 +200,8 @@ static dw_status add_places(const kernel_run *run, kernel_launcher *launcher, co
     TRY(launcher->add(launcher, &launch));
     place_arguments *arguments = cuda_launch(&launch, "index_vectors", sums ? "index_count_places" : "index_last_places", sizeof *arguments);
     arguments->write = *write;
-    arguments->in_words = (!sums || (run->call.out[0]->format == DW_FORMAT_f32 && arguments->write.items.rank <= 1)) && writes_words(run, &arguments->write);
+    const char *const add_rows = rows_entry(run->call.out[0]->format);
+    arguments->in_words = (!sums || (add_rows != NULL && arguments->write.items.rank <= 1)) && writes_words(run, &arguments->write);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->write.out);
     cuda_take_array(&launch, run, 1, &arguments->write.values);
     for (int k = 0; k < write->indices; k++) cuda_take_array(&launch, run, 2 + k, &arguments->write.index[k]);
@@ -208,7 +212,7 @@ static dw_status add_places(const kernel_run *run, kernel_launcher *launcher, co
     cuda_grid_items(&launch, write->places.count);
     TRY(launcher->add(launcher, &launch));
     const bool rows = sums && arguments->in_words;
-    launch.entry = rows ? "index_add_rows" : sums ? "index_add_places" : "index_write_places";
+    launch.entry = rows ? add_rows : sums ? "index_add_places" : "index_write_places";
     cuda_grid_items(&launch, arguments->write.places.count * (rows ? CUDA_THREADS : arguments->write.items.count));
     return launcher->add(launcher, &launch);
 }

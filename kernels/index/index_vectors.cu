@@ -2,6 +2,7 @@
  * writes to an element is found first. Sums of all places together: the first place of each combination of indices adds up all that have it, in their order. Resources: 2 KiB of shared memory.
  * Speed: README.md. */
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/ldst.cuh"
 #include "kernels/index/index.cuh"
 
 enum { WORDS_AT_ONCE = 4 };
@@ -133,42 +134,79 @@ static __device__ __forceinline__ int list_places(const place_arguments *p, int6
     return all;
 }
 
-static __device__ __forceinline__ float4 add_four(float4 x, float4 y) { return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w); }
+/* A word of 16 bytes as numbers: 4 of f32, 8 of 16-bit formats. */
+typedef struct word_values { float of[8]; } word_values;
 
-/* out += the values of the listed places, one after another, in words of four f32. */
-static __device__ __forceinline__ void add_listed(const place_arguments *p, int64_t to, const int64_t *list, int count) {
+static __device__ __forceinline__ word_values widen_word(const int format, uint4 word) {
+    const uint32_t of[4] = {word.x, word.y, word.z, word.w};
+    word_values y;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (format == CUDA_f32) {
+            y.of[i] = __uint_as_float(of[i]);
+            continue;
+        }
+        y.of[2 * i] = format == CUDA_bf16 ? __uint_as_float(of[i] << 16) : cvt_f32_f16((uint16_t)of[i]);
+        y.of[2 * i + 1] = format == CUDA_bf16 ? __uint_as_float(of[i] & 0xffff0000) : cvt_f32_f16((uint16_t)(of[i] >> 16));
+    }
+    return y;
+}
+
+/* x + y, rounded to the format. */
+static __device__ __forceinline__ uint4 add_words(const int format, uint4 x, uint4 y) {
+    const word_values a = widen_word(format, x), b = widen_word(format, y);
+    uint32_t sum[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (format == CUDA_f32) sum[i] = __float_as_uint(a.of[i] + b.of[i]);
+        else if (format == CUDA_bf16) sum[i] = cvt_bf16x2(a.of[2 * i] + b.of[2 * i], a.of[2 * i + 1] + b.of[2 * i + 1]);
+        else sum[i] = cvt_f16x2(a.of[2 * i] + b.of[2 * i], a.of[2 * i + 1] + b.of[2 * i + 1]);
+    }
+    return make_uint4(sum[0], sum[1], sum[2], sum[3]);
+}
+
+/* out += the values of the listed places, one after another, in words. */
+static __device__ __forceinline__ void add_listed(const int format, const place_arguments *p, int64_t to, const int64_t *list, int count) {
     const write_arguments *a = &p->write;
     const int64_t out_step = a->items.strides[0][0], step = a->items.strides[1][0];
     for (int i = threadIdx.x; i < (int)a->items.count; i += CUDA_THREADS) {
-        const float4 *values = (const float4 *)a->values.data + i * step;
-        float4 *const out = (float4 *)a->out.data + to + i * out_step, sum = *out;
+        const uint4 *values = (const uint4 *)a->values.data + i * step;
+        uint4 *const out = (uint4 *)a->out.data + to + i * out_step, sum = *out;
         int k = 0;
         for (; k + WORDS_AT_ONCE <= count; k += WORDS_AT_ONCE) {
-            float4 x[WORDS_AT_ONCE];
+            uint4 x[WORDS_AT_ONCE];
 #pragma unroll
             for (int j = 0; j < WORDS_AT_ONCE; j++) x[j] = values[list[k + j]];
 #pragma unroll
-            for (int j = 0; j < WORDS_AT_ONCE; j++) sum = add_four(sum, x[j]);
+            for (int j = 0; j < WORDS_AT_ONCE; j++) sum = add_words(format, sum, x[j]);
         }
-        for (; k < count; k++) sum = add_four(sum, values[list[k]]);
+        for (; k < count; k++) sum = add_words(format, sum, values[list[k]]);
         *out = sum;
     }
 }
 
-/* Rows of f32 in words, of which the items are one: a block for each place. Those that are not the first of their combination have nothing to do. */
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_add_rows(const __grid_constant__ place_arguments arguments) {
-    __shared__ int64_t list[CUDA_THREADS];
-    for (int64_t place = blockIdx.x; place < arguments.write.places.count; place += gridDim.x) {
-        const index_place first = ((const index_place *)arguments.places)[place];
-        int left = count_of(&arguments, place, first.key);
+/* Rows in words, of which the items are one: a block for each place. Those that are not the first of their combination have nothing to do. */
+static __device__ __forceinline__ void add_rows(const int format, const place_arguments *p, int64_t *list) {
+    for (int64_t place = blockIdx.x; place < p->write.places.count; place += gridDim.x) {
+        const index_place first = ((const index_place *)p->places)[place];
+        int left = count_of(p, place, first.key);
         for (int64_t from = place; left > 0; from += CUDA_THREADS) {
-            const int count = list_places(&arguments, from, first.key, list);
-            add_listed(&arguments, first.to, list, count);
+            const int count = list_places(p, from, first.key, list);
+            add_listed(format, p, first.to, list, count);
             left -= count;
             __syncthreads();
         }
     }
 }
+
+#define ADD_ROWS(format)                                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_add_rows_##format(const __grid_constant__ place_arguments arguments) {             \
+        __shared__ int64_t list[CUDA_THREADS];                                                                                                          \
+        add_rows(CUDA_##format, &arguments, list);                                                                                                      \
+    }
+ADD_ROWS(f32)
+ADD_ROWS(bf16)
+ADD_ROWS(f16)
 
 /* Anything else: a thread for each item of each place, rounded after each sum. */
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_add_places(const __grid_constant__ place_arguments arguments) {
