@@ -1,5 +1,5 @@
-/* layer_norm_backward and rms_norm_backward on the CPU, in fp32 with sums in 64 parts: two passes over a row of x for its statistics, one for the two means, one that writes dx and adds to dweight and
- * dbias. Rows are cut into at most PARTS parts, whatever the number of threads; each part sums its own columns in fp32, and the parts are added in order, in double. */
+/* layer_norm_backward and rms_norm_backward on the CPU, in fp32 with sums in 64 parts, of gradients 32: two passes over a row of x for its statistics, one for the two means, one that writes dx and adds to dweight and
+ * dbias. Rows of up to KEPT elements are widened once. Rows are cut into at most PARTS parts, whatever the number of threads; each part sums its own columns in fp32, and the parts are added in order, in double. */
 #include "kernels/norm/backward.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 
 enum { X, DY, WEIGHT, PLUS };
-enum { PARTS = 64, LEAST_ROWS = 8 };
+enum { PARTS = 64, LEAST_ROWS = 8, KEPT = 4096 };
 
 const char *norm_backward_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"x", "dy", "weight", "plus"};
@@ -62,38 +62,55 @@ static const float *load(const job *j, const dw_tensor *x, int64_t begin, int64_
 
 static int64_t block_at(const job *j, int64_t at) { return j->cols - at < CPU_BLOCK ? j->cols - at : CPU_BLOCK; }
 
+/* A row of an operand, which begins at element begin. kept: all of it as fp32 where it lies so or has been widened, else NULL. */
+typedef struct row_values { const dw_tensor *x; int64_t begin; const float *kept; } row_values;
+
+static row_values row_of(const job *j, const dw_tensor *x, int64_t index, float room[KEPT]) {
+    row_values row = {.x = x, .begin = begin_of(x, index)};
+    if (x->format == DW_FORMAT_f32 && x->strides[x->rank - 1] == 1) row.kept = (const float *)x->data + row.begin;
+    if (row.kept != NULL || j->cols > KEPT) return row;
+    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) {
+        const float *piece = load(j, x, row.begin, at, block_at(j, at), room + at);
+        if (piece != room + at) memcpy(room + at, piece, (size_t)block_at(j, at) * sizeof *piece);
+    }
+    row.kept = room;
+    return row;
+}
+
+static const float *piece_of(const job *j, const row_values *row, int64_t at, float *buffer) { return row->kept != NULL ? row->kept + at : load(j, row->x, row->begin, at, block_at(j, at), buffer); }
+
 /* mean in double, as of a row far from 0 fp32 has lost what is between its elements; those are subtracted in fp32, and behind them what the mean has lost of itself there. */
-static norm_row measure(const job *j, int64_t x) {
+static norm_row measure(const job *j, const row_values *x) {
     float buffer[CPU_BLOCK];
     double sum = 0, squares = 0;
-    for (int64_t at = 0; at < j->cols && j->centred; at += CPU_BLOCK) sum += j->rows->sum(load(j, j->x, x, at, block_at(j, at), buffer), block_at(j, at));
+    for (int64_t at = 0; at < j->cols && j->centred; at += CPU_BLOCK) sum += j->rows->sum(piece_of(j, x, at, buffer), block_at(j, at));
     norm_row row = {.mean = (float)(sum / (double)j->cols)};
     const double low = sum / (double)j->cols - (double)row.mean;
-    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) squares += j->rows->sum_squares(load(j, j->x, x, at, block_at(j, at), buffer), row.mean, block_at(j, at));
+    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) squares += j->rows->sum_squares(piece_of(j, x, at, buffer), row.mean, block_at(j, at));
     row.low = (float)low;
     row.rstd = (float)(1 / sqrt(squares / (double)j->cols - low * low + j->eps));
     return row;
 }
 
-static const float *load_weight(const job *j, int64_t at, int64_t count, const float *ones, float *buffer) { return j->weight != NULL ? load(j, j->weight, 0, at, count, buffer) : ones; }
+static const float *load_weight(const job *j, int64_t at, const float *ones, float *buffer) { return j->weight != NULL ? load(j, j->weight, 0, at, block_at(j, at), buffer) : ones; }
 
 static void run_row(const job *j, int64_t index, const float *ones, const float *zeros, float *dweight, float *dbias) {
-    float x_buffer[CPU_BLOCK], dy_buffer[CPU_BLOCK], weight_buffer[CPU_BLOCK], plus_buffer[CPU_BLOCK], y[CPU_BLOCK];
+    float x_room[KEPT], dy_room[KEPT], x_buffer[CPU_BLOCK], dy_buffer[CPU_BLOCK], weight_buffer[CPU_BLOCK], plus_buffer[CPU_BLOCK], y_buffer[CPU_BLOCK];
     const dw_tensor *dx = j->call->out[0];
-    const int64_t x = begin_of(j->x, index), dy = begin_of(j->dy, index), plus = j->plus != NULL ? begin_of(j->plus, index) : 0, to = begin_of(dx, index), step = dx->strides[dx->rank - 1];
+    const row_values x = row_of(j, j->x, index, x_room), dy = row_of(j, j->dy, index, dy_room);
+    const int64_t plus = j->plus != NULL ? begin_of(j->plus, index) : 0, to = begin_of(dx, index), step = dx->strides[dx->rank - 1];
     double of[2] = {0, 0};
-    norm_row row = measure(j, x);
-    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) {
-        const int64_t count = block_at(j, at);
-        j->loops->sums(&row, load(j, j->x, x, at, count, x_buffer), load(j, j->dy, dy, at, count, dy_buffer), load_weight(j, at, count, ones, weight_buffer), count, of);
-    }
+    norm_row row = measure(j, &x);
+    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK)
+        j->loops->sums(&row, piece_of(j, &x, at, x_buffer), piece_of(j, &dy, at, dy_buffer), load_weight(j, at, ones, weight_buffer), block_at(j, at), of);
     row.shift = j->centred ? (float)(of[0] / (double)j->cols) : 0;
     row.along = (float)(of[1] / (double)j->cols);
     for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) {
         const int64_t count = block_at(j, at);
-        const float *of_x = load(j, j->x, x, at, count, x_buffer), *of_dy = load(j, j->dy, dy, at, count, dy_buffer);
-        j->loops->columns(&row, of_x, of_dy, dweight + at, dbias + at, count);
-        j->loops->write(&row, of_x, of_dy, load_weight(j, at, count, ones, weight_buffer), j->plus != NULL ? load(j, j->plus, plus, at, count, plus_buffer) : zeros, y, count);
+        const norm_backward_block block = {piece_of(j, &x, at, x_buffer), piece_of(j, &dy, at, dy_buffer), load_weight(j, at, ones, weight_buffer),
+                                           j->plus != NULL ? load(j, j->plus, plus, at, count, plus_buffer) : zeros};
+        float *y = cpu_target(dx, to + at * step, step, y_buffer);
+        j->loops->write(&row, &block, y, dweight + at, dbias + at, count);
         cpu_store(j->rows, y, dx, to + at * step, step, count);
     }
 }

@@ -25,20 +25,23 @@ const char *norm_backward_rows_cuda_reject(const kernel_problem *problem, text *
 
 double norm_backward_rows_cuda_cost(const kernel_problem *problem) { return 4e-6 + kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.6); }
 
-/* A team for each row, of threads with a piece each, or two where that is more than a block has; as many blocks as are resident, or fewer. */
+/* A team for each row, of threads with a piece each, or two where that is more than a block has; as many blocks as are resident together, or fewer. */
 typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, blocks; } backward_division;
 
 static backward_division divide(const kernel_run *run) {
     const dw_tensor *x = run->call.in[IN_X];
     backward_division d = {.rows = 1, .cols = x->dims[x->rank - 1], .pieces = 1, .group = 1};
     for (int i = 0; i < x->rank - 1; i++) d.rows *= x->dims[i];
-    if (d.cols > BACKWARD_THREADS * PIECE) d.pieces = 2;
+    const bool is_narrow = x->format != DW_FORMAT_f32 && d.cols <= BACKWARD_NARROW_THREADS * PIECE;
+    const int threads = is_narrow ? BACKWARD_NARROW_THREADS : BACKWARD_THREADS;
+    if (d.cols > BACKWARD_THREADS * PIECE || (x->format != DW_FORMAT_f32 && !is_narrow)) d.pieces = 2;
     const int64_t needed = base_ceil_div(d.cols, PIECE * d.pieces);
     while (d.group < needed && d.group < 32) d.group *= 2;
     if (needed > 32) d.group = (int)base_ceil_div(needed, 32) * 32;
-    d.teams = BACKWARD_THREADS / d.group;
-    const int64_t most = base_ceil_div(d.rows, d.teams);
-    d.blocks = (int)(most < run->chip->units ? most : run->chip->units);
+    d.teams = threads / d.group;
+    if (d.pieces == 2 && d.teams > 1) d.teams = 1;
+    const int64_t most = base_ceil_div(d.rows, d.teams), resident = (int64_t)((is_narrow ? BACKWARD_NARROW_RESIDENT : BACKWARD_THREADS) / (d.teams * d.group)) * run->chip->units;
+    d.blocks = (int)(most < resident ? most : resident);
     return d;
 }
 

@@ -4,8 +4,10 @@
 
 #include "kernels/gpu/rows/row_parts.h"
 
-/* Threads of a block, pieces of a row that a thread has at most, and columns of a block that adds the parts. */
-enum { BACKWARD_THREADS = 512, BACKWARD_PIECES = 2, BACKWARD_COLS_MOST = BACKWARD_THREADS * BACKWARD_PIECES * PIECE, BACKWARD_SUM_COLS = 32, BACKWARD_SUM_WARPS = 8 };
+/* Threads of a block, pieces of a row that a thread has at most, and columns of a block that adds the parts. Kernels of one piece of 16-bit elements are narrow: they take so few registers that
+ * BACKWARD_NARROW_RESIDENT threads are resident on a multiprocessor, of others BACKWARD_THREADS. */
+#define BACKWARD_IS_NARROW(pieces, format) ((pieces) == 1 && (format) != CUDA_f32)
+enum { BACKWARD_THREADS = 512, BACKWARD_NARROW_THREADS = 384, BACKWARD_NARROW_RESIDENT = 768, BACKWARD_PIECES = 2, BACKWARD_COLS_MOST = BACKWARD_THREADS * BACKWARD_PIECES * PIECE, BACKWARD_SUM_COLS = 32, BACKWARD_SUM_WARPS = 16 };
 
 typedef struct norm_backward_rows_arguments {
     cuda_nest nest;                   /* rows: dx, x, dy, plus */
