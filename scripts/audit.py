@@ -112,7 +112,8 @@ def tcgen05_turned():
     for row in rows("kernels/gemm/tcgen05/tiles.def", "TILES_TURNED", "name at bn pair n boxes".split()):
         pair, n = int(row["pair"]), int(row["n"])
         of_b = n // pair // 64 if int(row["bn"]) else 3 - pair
-        found[f"matmul_tcgen05_half_{row['name']}"] = tcgen05_tile(pair, n, int(row["boxes"]), 0)._replace(loads=(2 if int(row["at"]) else 1) + of_b)
+        for suffix in ("", "_parts"):
+            found[f"matmul_tcgen05_half_{row['name']}{suffix}"] = tcgen05_tile(pair, n, int(row["boxes"]), 0)._replace(loads=(2 if int(row["at"]) else 1) + of_b)
     return found
 
 

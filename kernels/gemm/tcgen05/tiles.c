@@ -39,7 +39,8 @@ static const tile_row tiles[] = {
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
-#define TILES_TURNED(name, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", "matmul_tcgen05_half_" #name, "matmul_tcgen05_half_" #name, false, false, false, {__VA_ARGS__, 0, 0}, {at, bn}},
+#define TURNED_ROW(entry, parts, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", entry, entry, false, false, parts, {__VA_ARGS__, 0, 0}, {at, bn}},
+#define TILES_TURNED(name, at, bn, ...) TURNED_ROW("matmul_tcgen05_half_" #name, false, at, bn, __VA_ARGS__) TURNED_ROW("matmul_tcgen05_half_" #name "_parts", true, at, bn, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_TURNED
 #define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
@@ -285,6 +286,7 @@ static bool scales_run_on(const dw_tensor *a) {
 
 const char *matmul_tcgen05_tiles_takes(const kernel_run *run, text *why) {
     const tiles_call c = call_of(run);
+    if (c.k == 0) return "k is 0";
     if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 4 || c.units_m * c.units_n > INT32_MAX / 2)
         return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
     if (c.product.scale_block > 0 && !scales_run_on(run->call.in[0])) return kernel_because(why, "a has batches of %lld rows, and tiles of scales for each", (long long)run->call.in[0]->dims[run->call.in[0]->rank - 2]);
@@ -321,11 +323,10 @@ static size_t part_sum_bytes(const chip_caps *chip) {
 }
 
 size_t matmul_tcgen05_tiles_workspace(const kernel_run *run) {
-    const int64_t k = run->call.in[0]->dims[run->call.in[0]->rank - 1];
-    const tiles_layout lies = layout_of(run->call.attrs);
+    const int64_t k = run->call.in[0]->dims[run->call.in[0]->rank - (layout_of(run->call.attrs).at ? 2 : 1)];
     tcgen05_product product;
     tcgen05_product_of(run->call.in[0]->format, run->call.in[1]->format, &product);
-    if (lies.at || lies.bn || run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
+    if (run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
     return counter_bytes(run->chip) + part_sum_bytes(run->chip);
 }
 

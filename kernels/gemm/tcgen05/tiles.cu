@@ -20,6 +20,8 @@
 #define TILES_PROMOTED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
 #define TILES_PROMOTED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #elif defined(TURNED)
-#define TILES_TURNED(name, a_turned, b_turned, ...) TILES_NAMED(NAMED(ENTRIES, name), (a_turned) * TURNED_A | (b_turned) * TURNED_B, KIND, __VA_ARGS__)
+#define TILES_TURNED(name, a_turned, b_turned, ...)                                                                        \
+    TILES_NAMED(NAMED(ENTRIES, name), (a_turned) * TURNED_A | (b_turned) * TURNED_B, KIND, __VA_ARGS__)                     \
+    TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS | (a_turned) * TURNED_A | (b_turned) * TURNED_B, KIND, __VA_ARGS__)
 #endif
 #include "kernels/gemm/tcgen05/tiles.def"
