@@ -130,18 +130,22 @@ INLINE void work_row(const int pieces, const int format, const bool centred, con
 
 /* ---- columns ---- */
 
-/* A block's sums of one kind, number 0 or 1: its teams' in order, by the threads of the first team. kept: [threads][pieces * 8]. */
+/* A block's sums of one kind, number 0 or 1: its teams' in order, a column for each thread, one next to the other. kept: of each thread its pieces. */
 INLINE void store_columns(const int pieces, const norm_backward_rows_arguments *a, const int number, float sums[][PIECE], float *kept) {
-    const int group = a->group, first = (int)threadIdx.x % group * PIECE;
+    const int team_cols = a->group * pieces * PIECE;
+    float *own = kept + threadIdx.x * PIECE;
+    if (pieces > 1) own += (int)threadIdx.x / a->group * (team_cols - a->group * PIECE);
     __syncthreads();
-    EACH_PIECE(c) EACH_OF_PIECE(i) kept[(c * PIECE + i) * BACKWARD_THREADS + threadIdx.x] = sums[c][i];
+    EACH_PIECE(c) {
+        float4 *to = (float4 *)(own + c * a->group * PIECE);
+        to[0] = make_float4(sums[c][0], sums[c][1], sums[c][2], sums[c][3]);
+        to[1] = make_float4(sums[c][4], sums[c][5], sums[c][6], sums[c][7]);
+    }
     __syncthreads();
-    if ((int)threadIdx.x >= group) return;
-    EACH_PIECE(c) EACH_OF_PIECE(i) {
-        const int col = first + c * group * PIECE + i;
+    for (int col = (int)threadIdx.x; col < a->cols; col += (int)blockDim.x) {
         float sum = 0;
-        for (int team = 0; team < a->teams; team++) sum += kept[(c * PIECE + i) * BACKWARD_THREADS + team * group + threadIdx.x];
-        if (col < a->cols) a->sums[((int64_t)blockIdx.x * 2 + number) * a->cols + col] = sum;
+        for (int team = 0; team < a->teams; team++) sum += kept[team * team_cols + col];
+        a->sums[((int64_t)blockIdx.x * 2 + number) * a->cols + col] = sum;
     }
 }
 
@@ -176,7 +180,7 @@ INLINE void norm_backward(const int pieces, const int format, const bool centred
 
 #define ENTRY(name, pieces, format, centred)                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(BACKWARD_IS_NARROW(pieces, format) ? BACKWARD_NARROW_THREADS : BACKWARD_THREADS, BACKWARD_IS_NARROW(pieces, format) ? 2 : 1) name(const __grid_constant__ norm_backward_rows_arguments arguments) {                  \
-        __shared__ float kept[BACKWARD_THREADS * pieces * PIECE];                                                                                             \
+        __shared__ __align__(16) float kept[BACKWARD_THREADS * pieces * PIECE];                                                                                             \
         norm_backward(pieces, format, centred, &arguments, kept);                                                                                             \
     }
 #define ENTRIES(format)                                                          \
@@ -189,7 +193,7 @@ ENTRIES(f32)
 ENTRIES(bf16)
 ENTRIES(f16)
 
-/* The sums of blocks: a block for 32 columns; each warp adds every eighth block's, and what they have is added in order. */
+/* The sums of blocks: a block for 32 columns; each warp adds those of every sixteenth block, and what they have is added in order. */
 extern "C" __global__ void __launch_bounds__(BACKWARD_SUM_WARPS * 32) norm_backward_sums(const __grid_constant__ norm_backward_rows_arguments arguments) {
     __shared__ float of_warps[2][BACKWARD_SUM_WARPS][BACKWARD_SUM_COLS];
     const norm_backward_rows_arguments *a = &arguments;
@@ -197,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(BACKWARD_SUM_WARPS * 32) norm_backw
     float sums[2] = {0, 0};
     grid_release();
     grid_wait();
-#pragma unroll 4
+#pragma unroll 8
     for (int block = warp; block < a->blocks; block += BACKWARD_SUM_WARPS) {
         const float *from = a->sums + (int64_t)block * 2 * a->cols + col;
         if (col >= a->cols) break;
