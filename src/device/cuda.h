@@ -62,7 +62,7 @@ typedef struct cuda_state {
 typedef struct cuda_entry {
     cuda_kernel kernel;
     cuda_function function;
-    uint32_t shared_bytes;
+    uint32_t shared_bytes;        /* beside what the function declares itself; 0: nothing was asked for yet */
     bool large_clusters;
 } cuda_entry;
 

@@ -27,7 +27,7 @@ static dw_status find_function(device *device, const kernel_launch *launch, cuda
     TRY(load_image(device, launch->image, &library));
     CUDA_TRY(device->context, &state->driver, LibraryGetKernel, &entry->kernel, library, launch->entry);
     CUDA_TRY(device->context, &state->driver, KernelGetFunction, &entry->function, entry->kernel);
-    entry->shared_bytes = 48 * 1024;
+    entry->shared_bytes = 0;   /* what a function may have unasked is 48 KiB less what it declares itself, which its launch does not say */
     return DW_OK;
 }
 
