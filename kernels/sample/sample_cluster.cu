@@ -1,12 +1,14 @@
 /* sample on GPUs with clusters: the blocks of one share a row, each reads its chunk once and keeps it in shared memory.
  *
- *     gmem -> smem   logits as bias, mask and counts make them, in fp32, or where there is none of these as they come; on the way the likeliest, and the largest and the sum of e^x of the logits
- *                    as they come. The likeliest alone needs no more
+ *     gmem -> smem   logits as bias, mask and counts make them, in fp32. Where there is none of these the copy engine brings them as they come, all pieces at once, and threads read
+ *                    each piece when it is there
+ *     reading        the likeliest, and the largest and the sum of e^x of the logits as they come. The likeliest alone needs no more
  *     cuts           11 bits of the ordered logit at a time: a histogram of counts or masses in each block, which all blocks add up and walk down; equal ones at the cut by their ids
  *     draw           4 ids a thread and Philox counter; noise only where a word could be enough beside the noise of the likeliest
  *
  * Counts and masses are integers, so any order of adding gives the same, and ids are those of op/sampling.h. Masses have 30 bits and are added in two halves of 15, as a block has fewer than 2^16 ids.
  * Resources: 4 bytes an id of the chunk, or 2, and 18 KiB. Speed: README.md. */
+#include "kernels/gpu/ptx/bulk.cuh"
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/sample/sample_cuda.h"
@@ -16,6 +18,7 @@
 
 enum { THREADS = SAMPLE_CLUSTER_THREADS, WARPS = THREADS / 32, DIGIT = 11, BUCKETS = 1 << DIGIT, ORDER = 32, WORDS = 4, NONE = 0x7fffffff };
 enum { OF_THREAD = BUCKETS / THREADS, HALF = 15 };
+enum { STEP = THREADS * WORDS, AHEAD = 2, COPY = STEP * AHEAD, COPIES = (SAMPLE_CLUSTER_MOST + COPY - 1) / COPY };   /* ids that a block reads in a step, and that come as one copy */
 static_assert(OF_THREAD == 4, "a thread reads its buckets as one vector");
 
 /* What a block shows the others; each is written once between two meetings of the cluster. */
@@ -30,6 +33,7 @@ typedef struct found { int bucket; unsigned long long before, inside; } found;
 typedef struct cluster_room {
     __align__(16) uint32_t low[BUCKETS], high[BUCKETS];
     unsigned long long of_warp[WARPS];
+    uint64_t piece_full[COPIES];  /* mbarriers: a piece's bytes are there; each is used once */
     float warp_largest[WARPS], warp_sum[WARPS];
     reading all;
     unsigned long long best;
@@ -45,6 +49,7 @@ typedef struct sample_chunk {
     cluster_room *room;
     int64_t row, picked;
     int first, here;              /* ids */
+    int copied;                   /* ids that the copy engine brings; 0: none */
     uint32_t rank, blocks;
     sampling_settings settings;
     float largest;
@@ -113,27 +118,42 @@ INLINE void raise_to(reading *r, float most) {
     r->largest = most;
 }
 
-/* Four logits that are all there, kept as they come. NaN and +inf are seen in the sum and the largest, behind all. */
-INLINE void take_plain(const sample_chunk *c, int at, const float *x, reading *r) {
-    const float most = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
-    keep_four(c, at, x);
+/* Logits that are all there, as they come: so many fours, one of each step from id at on. NaN and +inf are seen in the sum and the largest, behind all. */
+INLINE void take_plain(const sample_chunk *c, int at, const float x[][WORDS], const int fours, reading *r) {
+    float most = -INFINITE, sum = 0;
+#pragma unroll
+    for (int k = 0; k < fours; k++) most = fmaxf(most, fmaxf(fmaxf(x[k][0], x[k][1]), fmaxf(x[k][2], x[k][3])));
     raise_to(r, most);
     if (r->largest == -INFINITE) {
-        r->sum += x[0] + x[1] + x[2] + x[3] == -INFINITE ? 0 : NOT_A_NUMBER;
+#pragma unroll
+        for (int k = 0; k < fours; k++) r->sum += x[k][0] + x[k][1] + x[k][2] + x[k][3] == -INFINITE ? 0 : NOT_A_NUMBER;
         return;
     }
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) r->sum += ex2((x[i] - r->largest) * LOG2_E);
+    for (int k = 0; k < fours; k++) {
+        float e[WORDS];
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) e[i] = ex2((x[k][i] - r->largest) * LOG2_E);
+        sum += (e[0] + e[1]) + (e[2] + e[3]);
+    }
+    r->sum += sum;
     if (!(most > r->best)) return;
     r->best = most;
-    r->id = c->first + at + (x[0] == most ? 0 : x[1] == most ? 1 : x[2] == most ? 2 : 3);
+#pragma unroll
+    for (int k = fours - 1; k >= 0; k--) {
+#pragma unroll
+        for (int i = WORDS - 1; i >= 0; i--)
+            if (x[k][i] == most) r->id = c->first + at + k * STEP + i;
+    }
 }
 
 /* Four logits from id on, those that are there. */
-INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, const float *raw, reading *r) {
+INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, const float x4[][WORDS], reading *r) {
+    const float *raw = x4[0];
     const bool adjusts = c->picked >= 0 && adjusts_logits(a);
     if (!adjusts && at + WORDS <= c->here) {
-        take_plain(c, at, raw, r);
+        keep_four(c, at, raw);
+        take_plain(c, at, x4, 1, r);
         return;
     }
     raise_to(r, fmaxf(fmaxf(raw[0], raw[1]), fmaxf(raw[2], raw[3])));
@@ -170,18 +190,62 @@ INLINE void load_four(const int format, uint64_t data, bool in_words, int at, in
     }
 }
 
-INLINE void read_chunk(const int format, const sample_arguments *a, const sample_chunk *c, reading *r) {
-    enum { AHEAD = 4 };
-    const int bytes = format == CUDA_f32 ? 4 : 2;
-    const uint64_t data = a->logits.data + (uint64_t)((c->row * a->count + c->first) * bytes);
-    const bool in_words = data % (WORDS * bytes) == 0;
-    for (int base = (int)threadIdx.x * WORDS; base < c->here; base += THREADS * WORDS * AHEAD) {
-        float x[AHEAD][WORDS];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) load_four(format, data, in_words, base + k * THREADS * WORDS, c->here, x[k]);
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) take_four(a, c, base + k * THREADS * WORDS, x[k], r);
+/* Four logits that the copy engine has brought. */
+INLINE void load_kept(const int format, const sample_chunk *c, int at, float *x) {
+    if (format == CUDA_f32) {
+        const float4 four = ((const float4 *)c->kept)[at / WORDS];
+        x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+    } else {
+        const uint2 four = ((const uint2 *)c->kept)[at / WORDS];
+        unpack_pair(format, four.x, x);
+        unpack_pair(format, four.y, x + 2);
     }
+}
+
+INLINE uint64_t chunk_address(const int format, const sample_arguments *a, const sample_chunk *c) {
+    return a->logits.data + (uint64_t)(c->row * a->count + c->first) * (format == CUDA_f32 ? 4 : 2);
+}
+
+/* Starts the copies of what is kept as it comes and lies in whole 16 bytes; ids behind the last of these are read by threads. One thread starts them, and all of them set copied. */
+INLINE void copy_chunk(const int format, const sample_arguments *a, sample_chunk *c) {
+    const int bytes = format == CUDA_f32 ? 4 : 2, in_16 = 16 / bytes;
+    const uint64_t from = chunk_address(format, a, c);
+    c->copied = from % 16 == 0 && !adjusts_logits(a) ? c->here / in_16 * in_16 : 0;
+    if (threadIdx.x != 0) return;
+    for (int at = 0; at < c->copied; at += COPY) {
+        const uint32_t size = (uint32_t)(min(COPY, c->copied - at) * bytes), full = shared_address(&c->room->piece_full[at / COPY]);
+        mbarrier_arrive_expect(full, size);
+        bulk_load(shared_address(c->kept) + (uint32_t)(at * bytes), from + (uint64_t)at * bytes, size, full);
+    }
+}
+
+INLINE void read_chunk(const int format, const sample_arguments *a, const sample_chunk *c, reading *r) {
+    const uint64_t data = chunk_address(format, a, c);
+    const bool in_words = data % (WORDS * (format == CUDA_f32 ? 4 : 2)) == 0;
+    for (int piece = 0; piece < c->here; piece += COPY) {   /* all threads wait for all pieces, as they read those of others later */
+        const int base = piece + (int)threadIdx.x * WORDS;
+        float x[AHEAD][WORDS];
+        if (piece < c->copied) mbarrier_wait(shared_address(&c->room->piece_full[piece / COPY]), 0);
+        if (base + (AHEAD - 1) * STEP + WORDS <= c->copied) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) load_kept(format, c, base + k * STEP, x[k]);
+            take_plain(c, base, x, AHEAD, r);
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int at = base + k * STEP;
+            if (at + WORDS <= c->copied) load_kept(format, c, at, x[k]);
+            else load_four(format, data, in_words, at, c->here, x[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) take_four(a, c, base + k * STEP, x + k, r);
+    }
+}
+
+/* No block ends while bytes are on the way to it. */
+INLINE void await_chunk(const sample_chunk *c) {
+    for (int piece = 0; piece < c->copied; piece += COPY) mbarrier_wait(shared_address(&c->room->piece_full[piece / COPY]), 0);
 }
 
 /* The largest and the sum of what several have read; -inf and 0 of nothing, and NaN of what has one. */
@@ -448,13 +512,21 @@ INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_
     c.first = (int)c.rank * a->chunk;
     c.here = max(0, min(a->chunk, (int)a->count - c.first));
     c.last = NONE;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < COPIES; i++) mbarrier_init(shared_address(&room->piece_full[i]), 1);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
     grid_release();
     grid_wait();
+    copy_chunk(format, a, &c);
     if (read_settings(a, &c)) {
         read_chunk(format, a, &c, &all);
         gather_readings(&c, &all);
         log_sum = all.largest + logf(all.sum);
         id = all.bad ? (int)SAMPLING_NOT_FINITE : choose(a, &c);
+    } else {
+        await_chunk(&c);
     }
     if (a->length > 0) meet();
     store_best(format, a, &c, log_sum, id < 0);
