@@ -332,9 +332,9 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
     return p;
 }
 
-/* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. */
-INLINE void init_barriers(const tiles_shape s, const tiles_place *p) {
-    ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
+/* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. Only claims and published tiles use the ring of claims. */
+INLINE void init_barriers(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    if (s.groups || g->claims) ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
     ring_init(p->ring, s.stages, 1, 1);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
     if (s.promotes) ring_init(p->scale_slots, TILES_SLOTS, 32, tiles_store_warps(s.sizes));
@@ -391,7 +391,7 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     tiles_place p = place_of(s, shared_address(shared));
     const uint32_t tmem_at = ring_end(p.sums, 2);
     if (threadIdx.x == LOAD_WARP * 32) {
-        init_barriers(s, &p);
+        init_barriers(g, s, &p);
         prefetch_maps(g, s);
     }
     if (warp == MULTIPLY_WARP) {
