@@ -19,6 +19,8 @@ static inline float soft_siluf(float x) { return cpu_silu(x); }
 static inline float soft_geluf(float x) { return cpu_gelu(x); }
 static inline float soft_gelu_tanhf(float x) { return cpu_gelu_tanh(x); }
 static inline float soft_powf(float x, float y) { return (float)pow((double)x, (double)y); }
+#define FLOAT_NAME(name) name##f
+OP_DEFINE_SLOPES(static inline, float, FLOAT_NAME)
 static inline float floor_dividef(float x, float y) { return (float)floor_divide((double)x, (double)y); }
 static inline float floor_remainderf(float x, float y) { return (float)floor_remainder((double)x, (double)y); }
 

@@ -29,6 +29,7 @@
 
 OP_DEFINE_FUNCTIONS(static inline, double, DOUBLE_NAME)
 OP_DEFINE_SIGMOIDS(static inline, double, DOUBLE_NAME)
+OP_DEFINE_SLOPES(static inline, double, DOUBLE_NAME)
 
 #define OP_REAL1(name, formula) LOOP1(name, f, float, float, real_##name(x, 0))
 #define OP_REAL2(name, formula) LOOP2(name, f, float, float, real_##name(x, y))

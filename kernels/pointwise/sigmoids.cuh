@@ -27,5 +27,7 @@ DEVICE float soft_gelu_tanhf(float x) { return gelu_tanh(x); }
 #else
 OP_DEFINE_SIGMOIDS(DEVICE, float, FLOAT_NAME)
 #endif
+OP_DEFINE_SLOPES(DEVICE, double, DOUBLE_NAME)
+OP_DEFINE_SLOPES(DEVICE, float, FLOAT_NAME)
 
 #endif

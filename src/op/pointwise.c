@@ -24,6 +24,7 @@ typedef struct pointwise_row {
 OP_DEFINE_DIVISIONS(static, REAL, F)
 OP_DEFINE_FUNCTIONS(static, REAL, F)
 OP_DEFINE_SIGMOIDS(static, REAL, F)
+OP_DEFINE_SLOPES(static, REAL, F)
 OP_DEFINE_POWER(static)
 
 #define OP_REAL1(name, formula) static double real_##name(double x) { return formula; }

@@ -30,6 +30,20 @@
     LINKAGE REAL F(soft_gelu)(REAL x) { return x * (1 + F(erf)(x * (REAL)0.70710678118654752440)) / 2; }                                                  \
     LINKAGE REAL F(soft_gelu_tanh)(REAL x) { return x * (1 + F(tanh)((REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x))) / 2; }
 
+/* Slopes, of what is above: what gradients multiply by. */
+#define OP_DEFINE_SLOPES(LINKAGE, REAL, F)                                                                                                                \
+    LINKAGE REAL F(soft_silu_slope)(REAL x) {                                                                                                             \
+        const REAL s = F(soft_sigmoid)(x);                                                                                                                \
+        return s * (1 + x * (1 - s));                                                                                                                     \
+    }                                                                                                                                                     \
+    LINKAGE REAL F(soft_gelu_slope)(REAL x) {                                                                                                             \
+        return (1 + F(soft_erf)(x * (REAL)0.70710678118654752440)) / 2 + x * (REAL)0.39894228040143267794 * F(soft_exp)(-x * x / 2);                      \
+    }                                                                                                                                                     \
+    LINKAGE REAL F(soft_gelu_tanh_slope)(REAL x) {                                                                                                        \
+        const REAL square = x * x, t = F(soft_tanh)((REAL)0.79788456080286535588 * x * (1 + (REAL)0.044715 * square));                                    \
+        return (1 + t + x * (1 - t * t) * (REAL)0.79788456080286535588 * (1 + (REAL)0.134145 * square)) / 2;                                              \
+    }
+
 /* Negative powers: 1 and -1 have them, other integers give 0, as in PyTorch. */
 #define OP_DEFINE_POWER(LINKAGE)                                                                        \
     LINKAGE int64_t integer_power(int64_t x, int64_t y) {                                               \

@@ -106,7 +106,16 @@ def special(dtype):
 # ---- pointwise ----
 
 # Ops that PyTorch has under another name, or with other defaults.
+def slope_of(function):
+    def slope(x):
+        x = x.detach().clone().requires_grad_()
+        function(x).backward(torch.ones_like(x))
+        return x.grad
+    return slope
+
+
 OTHERWISE = {
+    "silu_slope": slope_of(F.silu), "gelu_slope": slope_of(F.gelu), "gelu_tanh_slope": slope_of(lambda x: F.gelu(x, approximate="tanh")),
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floordiv": torch.floor_divide,
 }
 

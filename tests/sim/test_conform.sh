@@ -38,7 +38,8 @@ export -f one
 export program folder
 {
     for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
-    [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
+    [ ${#lines[@]} -gt 0 ] || echo "b200:3 tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_skinny tests/conform/matmul.txt"
@@ -48,7 +49,8 @@ export program folder
     # The tiles by tcgen05 by name, several to each thread block.
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6,declines=40:12; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6:12; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for seed in 1 3; do echo "h200,units=$seed:$seed --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles
+    [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_wgmma tests/conform/attention.txt"     # thread blocks that make several tiles
+    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:1 $part --kernel cuda_attention_wgmma tests/conform/attention.txt"     # or all of them
     [ ${#lines[@]} -gt 0 ] || for chip in b200:3 b300,units=2:12; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
     [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt"
