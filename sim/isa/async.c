@@ -225,6 +225,7 @@ sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t add
  * other CTAs behind a fence, or an arrival at the cluster's barrier that releases. */
 static bool check_mbarrier(const struct sim_async *a, sim_cta *cta) {
     const sim_cta *told = told_by(a, cta);
+    if (!sim_mbarrier_known(a->warp, a->op, a->lane, told, a->mbarrier)) return false;
     if (told == a->warp->cta || a->warp->launch->options->inits_unfenced) return true;
     if (a->mbarrier + 8 > told->shared_bytes || (told->shared_shadow[a->mbarrier] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
     sim_find(a->warp, a->op, a->lane, "the mbarrier at 0x%" PRIx64 " of the CTA of rank %d was initialised with no fence behind it that tells other CTAs: fence.mbarrier_init, or barrier.cluster.arrive that is not .relaxed (option inits=unfenced: "

@@ -51,7 +51,8 @@ static bool reach(sim_warp *w, const sim_op *op, int lane, uint64_t address, sim
         sim_find(w, op, lane, "no mbarrier was initialised at 0x%" PRIx64 " of shared memory: mbarrier.init, then a barrier, first", address);
         return false;
     }
-    return place->cta != w->cta || order_read(w, op, -1, place->offset, 8, false);   /* behind its initialisation */
+    if (place->cta != w->cta) return sim_mbarrier_known(w, op, lane, place->cta, place->offset);
+    return order_read(w, op, -1, place->offset, 8, false);   /* behind its initialisation */
 }
 
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes) {
@@ -116,6 +117,7 @@ static sim_flow do_init(sim_warp *w, const sim_op *op, uint32_t mask) {
         pack(place.bytes, (barrier){.pending = count, .expected = count});
         memset(place.shadow, SHADOW_WRITTEN | SHADOW_GENERIC | SHADOW_MBARRIER, 8);
         place.cta->untold = true;
+        sim_mbarrier_made(w, lane, place.cta);
         sim_changed(w);
     }
     return SIM_NEXT;
@@ -167,6 +169,7 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
         order_mbarrier_arrive(w, place.cta, place.offset, NULL);
         b.pending -= count;
         if (drops) b.expected -= count;
+        if (!sim_mbarrier_reached(w, op, lane, place.cta, place.offset)) return SIM_STOP;
         if (!settle(w, op, lane, place.cta, place.offset, b)) return SIM_STOP;
     }
     return SIM_NEXT;
@@ -289,6 +292,17 @@ void sim_mbarriers_at_end(sim_warp *w) {
 
 bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset) {
     return (cta->shared_shadow[offset] & SHADOW_MBARRIER) != 0 && unpack(cta->shared + offset).unseen;
+}
+
+void sim_reached_at_end(sim_warp *w) {
+    const sim_cta *cta = w->cta;
+    for (size_t i = 0; i < cta->reached_count && !w->launch->options->exit_early; i++) {
+        const sim_reached *r = &cta->reached[i];
+        if (cta->met >= r->phase || !sim_mbarrier_unseen(cta, r->mbarrier)) continue;
+        sim_find(w, r->by, -1, "the CTA of rank %d ends, and nothing says that this arrival of another CTA has come to its mbarrier at 0x%" PRIx64 ": wait for that, or at the cluster's barrier (option exit=early allows it)",
+                 cta->rank, r->mbarrier);
+        return;
+    }
 }
 
 void sim_mbarriers_tell(sim_cta *cta) {

@@ -263,7 +263,9 @@ static sim_flow do_cluster_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         }
     }
     for (int i = 0; i < LANES; i++) {
-        if (mask >> i & 1) w->cluster_phase[i] = 0;
+        if ((mask >> i & 1) == 0) continue;
+        sim_cluster_met(w->cta, w->cluster_phase[i]);
+        w->cluster_phase[i] = 0;
     }
     order_through(w);
     race_cluster_acquire(w);

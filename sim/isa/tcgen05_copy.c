@@ -190,6 +190,10 @@ static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
                 return sim_find(w, op, lane, "the mask 0x%x of the commit names no CTA, or one that a cluster of %d does not have", task.multicast, cluster->cta_count);
             }
         }
+        for (int i = 0; i < cluster->cta_count; i++) {
+            const bool is_told = task.multicast != 0 ? (task.multicast >> i & 1) != 0 : i == (int)rank;
+            if (is_told && !sim_mbarrier_known(w, op, lane, &cluster->ctas[i], task.mbarrier)) return SIM_STOP;
+        }
         if (!tensor_issue(&task)) return SIM_STOP;
     }
     return SIM_NEXT;

@@ -24,6 +24,7 @@ static void free_cluster(sim_cluster *cluster) {
         race_free(cta);
         free(cta->tensor_reads);
         free(cta->awaited);
+        free(cta->reached);
         tmem_free(cta);
     }
     sim_async_free(cluster);
@@ -107,6 +108,7 @@ static void warp_left(sim_warp *w) {
     if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
         sim_async_at_end(w);
         if (w->launch->code->mbarriers) sim_mbarriers_at_end(w);
+        sim_reached_at_end(w);
         for (int i = 0; i < SIM_BARRIERS; i++) {
             const sim_barrier *b = &w->cta->barriers[i];
             if (b->arrived > 0 && !w->launch->options->exit_early) sim_find(w, NULL, -1, "the CTA ends while barrier %d still awaits %d of %d threads: a bar.sync or an arrival is missing (option exit=early allows it)", i, b->expected - b->arrived, b->expected);

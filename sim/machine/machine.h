@@ -311,6 +311,9 @@ typedef struct sim_barrier {
 /* A commit, or a response of cluster launch control, that came to an mbarrier: the last one. */
 typedef struct sim_awaited { uint64_t mbarrier; const sim_op *by; bool of_launch; } sim_awaited;
 
+/* An mbarrier that other CTAs arrive at: the last one's instruction, and the phase of the cluster's barrier that comes behind it. */
+typedef struct sim_reached { uint64_t mbarrier, phase; const sim_op *by; } sim_reached;
+
 struct sim_cta {
     sim_launch *launch;
     sim_cluster *cluster;
@@ -330,6 +333,9 @@ struct sim_cta {
     bool declined;                /* it has seen that a request of cluster launch control was declined */
     sim_awaited *awaited;         /* mbarriers that somebody has to wait for before it ends */
     size_t awaited_count, awaited_capacity;
+    uint64_t met, made;           /* phases of the cluster's barrier: the last one that one of its warps has waited for; the one behind which its mbarriers were initialised */
+    sim_reached *reached;
+    size_t reached_count;
     size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };
@@ -489,6 +495,13 @@ void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t
 /* The CTA of w ends: findings about bytes that mbarriers still expect, and about copies from and to its shared memory that are under way. */
 void sim_mbarriers_at_end(sim_warp *w);
 void sim_async_at_end(sim_warp *w);
+/* What CTAs of a cluster know of each other's mbarriers (isa/mbarrier_cluster.c). A warp has waited for that phase of the cluster's barrier; initialises an mbarrier of the CTA; uses one, which was initialised before, or
+ * else there is a finding, and false; arrives at one; is its CTA's last. */
+void sim_cluster_met(sim_cta *cta, uint64_t phase);
+void sim_mbarrier_made(const sim_warp *w, int lane, sim_cta *cta);
+bool sim_mbarrier_known(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, uint64_t offset);
+bool sim_mbarrier_reached(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
+void sim_reached_at_end(sim_warp *w);
 /* Did a phase of the mbarrier end that nobody has waited for? */
 bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset);
 /* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */
