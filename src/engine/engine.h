@@ -117,6 +117,9 @@ int engine_cut_ranks(const dw_model *model);
 int engine_cut_place(const dw_model *model);
 /* The same number of bytes of each rank along it, in order, into parts. All of them call it. */
 dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts);
+/* The same in memory that is there: of so many bytes, or more. */
+dw_status engine_gather_room(const dw_model *model, size_t bytes, size_t *room);
+dw_status engine_gather_in(const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace);
 
 /* compile.c: file -> graph -> passes -> plans */
 dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);

@@ -48,10 +48,19 @@ typedef struct generation_text {
     int64_t picked;                 /* its row of the logits; -1: none, more of the prompt comes first */
 } generation_text;
 
+/* Logits of which each rank has a part: columns of them from its place times as many on. Memory for what a draw needs of the others'. */
+typedef struct generation_parts {
+    int ranks;                      /* 0: each rank has all of them */
+    int64_t columns;
+    void *sent, *received, *rows, *workspace;
+} generation_parts;
+enum { GENERATION_CANDIDATES = 256 };   /* the most of a rank's likeliest that are sent in place of its part */
+
 /* Lies in session->generation. */
 typedef struct generation {
     generation_mode mode;
     int64_t vocabulary;
+    generation_parts parts;
     int output;                     /* which output is the logits, */
     int next;                       /* and which the likeliest token of each row of them; -1: none is */
     bool reads_logits;              /* of the call at work: are rows of the logits looked at? */
@@ -118,6 +127,11 @@ dw_status generation_make_ready(dw_session *session);
 void generation_table_changed(dw_session *session);
 /* Gives each text pages of its own, in order, as far as there are any: for those who put tokens into caches without a scheduler. */
 void generation_own_pages(dw_session *session);
+/* logits.c: rows of all logits, of count rows of the run from the first on. most: of each row at most so many of the likeliest matter, the others may be -inf; 0: all do. Ranks that have a part of them
+ * meet here: all of them call it, with the same numbers. */
+dw_status generation_logits(dw_session *session, int64_t first, int64_t count, int64_t most, const void **rows);
+/* The memory for that. */
+dw_status generation_parts_bytes(const dw_session *session, const generation *g, size_t *sent, size_t *received, size_t *rows, size_t *workspace);
 /* What a text is given besides its prompt. */
 dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
 

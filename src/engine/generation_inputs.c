@@ -2,6 +2,7 @@
  * PyTorch users give them, and the step's own inputs those of pass/step/incremental.h. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -126,6 +127,11 @@ static dw_status find_outputs(dw_session *session, const ir_graph *graph, genera
     if (g->output < 0)
         return base_fail(session->context, DW_UNSUPPORTED, "generation needs an output of logits [batch, tokens, vocabulary]; this model has none");
     g->logits_format = graph->outputs[g->output].value->type.format;
+    const char *all = map_find(&graph->notes, STEP_NOTE_VOCABULARY);
+    if (all != NULL && g->mode == GENERATION_STEP) {
+        g->parts = (generation_parts){.ranks = engine_cut_ranks(session->model), .columns = g->vocabulary};
+        g->vocabulary = strtoll(all, NULL, 10);
+    }
     g->next = -1;
     for (size_t i = 0; i < graph->output_count && g->mode == GENERATION_STEP; i++)
         if (strcmp(graph->outputs[i].name, STEP_OUTPUT_NEXT) == 0) g->next = (int)i;

@@ -318,6 +318,18 @@ static dw_status carve_tensor(dw_session *session, const engine_runner *runner, 
     return DW_OK;
 }
 
+static dw_status carve_parts(dw_session *session, generation *g, region *region) {
+    generation_parts *parts = &g->parts;
+    size_t sent, received, rows, workspace;
+    if (parts->ranks == 0) return DW_OK;
+    TRY(generation_parts_bytes(session, g, &sent, &received, &rows, &workspace));
+    parts->sent = carve(region, sent);
+    parts->received = carve(region, received);
+    parts->rows = carve(region, rows);
+    parts->workspace = carve(region, workspace);
+    return DW_OK;
+}
+
 static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, region *region) {
     const ir_graph *graph = runner->program->plan->graph, *prelude = session->prelude.program != NULL ? session->prelude.program->plan->graph : NULL;
     const size_t given = prelude != NULL ? prelude->output_count : 0;
@@ -331,6 +343,7 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     for (int i = 0; i < g->group_count; i++) g->groups[i].table = g->buffers[g->groups[i].input];
     for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
+    TRY(carve_parts(session, g, region));
     g->links = carve(region, (size_t)g->texts * sizeof *g->links);
     generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {

@@ -83,24 +83,50 @@ int engine_cut_place(const dw_model *model)
     return axis >= 0 ? op_mesh_place(comm_mesh(comm), dw_comm_rank(comm), axis) : 0;
 }
 
-dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts)
+/* One all_gather of bytes, apart from any plan; its tensors point into itself. */
+typedef struct gather { dw_tensor part, all; const dw_tensor *in[1], *out[1]; op_attr items[3]; op_attrs attrs; kernel_run run; const kernel_row *row; } gather;
+
+static dw_status make_gather(const dw_model *model, size_t bytes, gather *g)
 {
     const int ranks = engine_cut_ranks(model);
     const int64_t one[] = {1, (int64_t)bytes}, all[] = {ranks, (int64_t)bytes};
-    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0), op_set_text(OP_ATTR_over, CUT), op_set_int(OP_ATTR_ranks, ranks)};
-    const kernel_row *row = find_gather();
-    dw_tensor x, y;
-    const dw_tensor *in[] = {&x}, *out[] = {&y};
-    pool *pool;
-    if (row == NULL) return base_fail(model->context, DW_INTERNAL, "no kernel gathers bytes");
-    TRY(base_pool(model->context, &pool));
-    op_tensor_init(&x, DW_FORMAT_u8, DW_SCALE_plain, 2, one, (void *)(uintptr_t)part);
-    op_tensor_init(&y, DW_FORMAT_u8, DW_SCALE_plain, 2, all, parts);
-    kernel_run run = {.call = {.context = model->context, .op = op_get(OP_all_gather), .attrs = &(op_attrs){COUNT_OF(attrs), attrs}, .n_in = 1, .in = in, .n_out = 1, .out = out},
-                      .pool = pool, .chip = &model->chip, .comm = comm_kernels(model->options.comm), .user = row->user};
-    const size_t room = kernel_workspace(row, &run);
-    if (room > 0) TRY(base_alloc(model->context, room, ENGINE_ALIGN, &run.workspace));
-    const dw_status status = kernel_execute(row, &run);
-    if (room > 0) base_release(model->context, run.workspace, room, ENGINE_ALIGN);
+    *g = (gather){.items = {op_set_int(OP_ATTR_axis, 0), op_set_text(OP_ATTR_over, CUT), op_set_int(OP_ATTR_ranks, ranks)}, .row = find_gather()};
+    if (g->row == NULL) return base_fail(model->context, DW_INTERNAL, "no kernel gathers bytes");
+    g->attrs = (op_attrs){COUNT_OF(g->items), g->items};
+    g->in[0] = &g->part;
+    g->out[0] = &g->all;
+    op_tensor_init(&g->part, DW_FORMAT_u8, DW_SCALE_plain, 2, one, NULL);
+    op_tensor_init(&g->all, DW_FORMAT_u8, DW_SCALE_plain, 2, all, NULL);
+    g->run = (kernel_run){.call = {.context = model->context, .op = op_get(OP_all_gather), .attrs = &g->attrs, .n_in = 1, .in = g->in, .n_out = 1, .out = g->out},
+                          .chip = &model->chip, .comm = comm_kernels(model->options.comm), .user = g->row->user};
+    return base_pool(model->context, &g->run.pool);
+}
+
+dw_status engine_gather_room(const dw_model *model, size_t bytes, size_t *room)
+{
+    gather g;
+    TRY(make_gather(model, bytes, &g));
+    *room = kernel_workspace(g.row, &g.run);
+    return DW_OK;
+}
+
+dw_status engine_gather_in(const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace)
+{
+    gather g;
+    TRY(make_gather(model, bytes, &g));
+    g.part.data = (void *)(uintptr_t)part;
+    g.all.data = parts;
+    g.run.workspace = workspace;
+    return kernel_execute(g.row, &g.run);
+}
+
+dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts)
+{
+    void *workspace = NULL;
+    size_t room;
+    TRY(engine_gather_room(model, bytes, &room));
+    if (room > 0) TRY(base_alloc(model->context, room, ENGINE_ALIGN, &workspace));
+    const dw_status status = engine_gather_in(model, part, bytes, parts, workspace);
+    if (room > 0) base_release(model->context, workspace, room, ENGINE_ALIGN);
     return status;
 }

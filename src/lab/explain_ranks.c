@@ -36,6 +36,18 @@ static void add_plan(json_t *plans, const char *of, const plan *cut, const plan 
     json_array_append_new(plans, one);
 }
 
+/* Bytes that a rank sends for a draw, a row of logits of which it has a part: each of its likeliest, or the part. NULL: each rank has all. */
+static json_t *draw_json(const ir_graph *step) {
+    int64_t columns;
+    const int logits = incremental_find_logits(step, &columns);
+    const ir_node *told = step->first;
+    while (told != NULL && !op_has(told->op, OP_TRAIT_COLLECTIVE)) told = told->next;
+    if (logits < 0 || told == NULL || map_find(&step->notes, STEP_NOTE_VOCABULARY) == NULL) return NULL;
+    const double others = (double)ir_int(told, OP_ATTR_ranks) - 1;
+    const double size = dw_format_bits(step->outputs[logits].value->type.format) / 8;
+    return json_pack("{s:f, s:i, s:f}", "candidate_bytes", ((double)sizeof(int32_t) + size) * others, "most", GENERATION_CANDIDATES, "row_bytes", (double)columns * size * others);
+}
+
 /* ---- layers ---- */
 
 static void add_to(json_t *object, const char *key, double more) { json_object_set_new(object, key, json_real(json_number_value(json_object_get(object, key)) + more)); }
@@ -105,6 +117,8 @@ json_t *explain_ranks(const dw_model *model) {
     add_steps(times, plan, "us", true);
     if (whole != NULL) add_steps(times, model->full.plan != NULL ? whole->full.plan : whole->step.plan, "whole_us", false);
     json_object_set_new(facts, "runs", plans);
+    json_t *draw = model->step.plan != NULL ? draw_json(model->step.plan->graph) : NULL;
+    if (draw != NULL) json_object_set_new(facts, "draw", draw);
     json_object_set_new(facts, "times", times);
     json_object_set_new(facts, "weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(model)));
     if (whole != NULL) json_object_set_new(facts, "whole_weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(whole)));
@@ -151,6 +165,10 @@ void words_print_ranks(text *out, const json_t *facts) {
         if (json_object_get(one, "whole_us") != NULL) text_printf(out, "; on one rank %.1f us", number(one, "whole_us"));
         text_add(out, "\n");
     }
+    const json_t *draw = json_object_get(facts, "draw");
+    if (draw != NULL)
+        text_printf(out, "  a draw, of each row of logits: a rank sends %.0f B for each of top_k up to %lld, else its part, %.1f kB; the likeliest token needs no more than the step sends\n", number(draw, "candidate_bytes"),
+                    (long long)json_integer_value(json_object_get(draw, "most")), number(draw, "row_bytes") / 1e3);
     text_printf(out, "  weights of a rank: %.2f MB", number(facts, "weight_bytes") / 1e6);
     if (json_object_get(facts, "whole_weight_bytes") != NULL) text_printf(out, "; of the whole: %.2f MB", number(facts, "whole_weight_bytes") / 1e6);
     text_add(out, "\n");

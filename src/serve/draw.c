@@ -153,11 +153,24 @@ static void take(const scheduler *s, serve_text *text, int64_t first) {
     text->drawn.top_logprobs = sampler->best_logs + at * sampler->length;
 }
 
+/* Of the logits of each row so many of the largest are all that draws look at; 0: all of them. */
+static int64_t count_candidates(const scheduler *s) {
+    int64_t most = 0;
+    for (int64_t row = 0; row < s->g->texts; row++) {
+        const serve_draws *d = is_picked(s, row) ? &s->rows[row]->draws : NULL;
+        if (d == NULL || !needs_sample(s, s->rows[row])) continue;
+        if (d->top_k < 1 || d->temperature == 0 || d->logprobs || needs_tables(s->rows[row])) return 0;
+        if (d->top_k > most) most = d->top_k;
+    }
+    return most;
+}
+
 /* The rows of the logits from the first that a text wants to the last; between them may be some that nobody does. */
 dw_status scheduler_draw(scheduler *s) {
     const generation *g = s->g;
     const sampling_settings greedy = engine_sampler_settings(0, 0, 0);
     int64_t first = INT64_MAX, last = -1, top = 0;
+    const void *rows = NULL;
     for (int64_t row = 0; row < g->texts; row++) {
         if (!is_picked(s, row)) continue;
         if (g->text[row].picked < first) first = g->text[row].picked;
@@ -168,8 +181,9 @@ dw_status scheduler_draw(scheduler *s) {
     for (int64_t i = first; i <= last && samples; i++) engine_sampler_ask(s->session->sampler, i - first, &greedy, 0, 0, -1);
     for (int64_t row = 0; row < g->texts && samples; row++)
         if (is_picked(s, row)) ask(s, s->rows[row], first, &top);
+    if (samples) TRY(generation_logits(s->session, first, last - first + 1, count_candidates(s), &rows));
     if (samples) TRY(engine_sampler_tell(s->session->sampler, top));
-    if (samples) TRY(engine_sampler_run(s->session->sampler, (const uint8_t *)g->results[g->output] + (size_t)first * num_row_bytes(g->logits_format, g->vocabulary), last - first + 1));
+    if (samples) TRY(engine_sampler_run(s->session->sampler, rows, last - first + 1));
     for (int64_t row = 0; row < g->texts; row++)
         if (is_picked(s, row)) take(s, s->rows[row], first);
     return DW_OK;

@@ -409,24 +409,37 @@ static void heads_of_zeros_stay_zeros(void **state) {
 
 /* ---- texts ---- */
 
-typedef struct text_run { const char *file; double temperature; int64_t ids[2][TOKENS], made[RANKS_MOST][2][TOKENS]; } text_run;
+/* top_k 0: among all */
+typedef struct text_run { const char *file; double temperature; int top_k; int64_t ids[2][TOKENS], made[RANKS_MOST][2][TOKENS]; } text_run;
 
 static const int64_t prompt_a[] = {5, 17, 101, 3, 25}, prompt_b[] = {7, 9};
 
-static void generate(dw_context *context, const dw_model *model, double temperature, int64_t ids[2][TOKENS]) {
+static void generate(dw_context *context, const dw_model *model, const text_run *run, int64_t ids[2][TOKENS]) {
     dw_session *session;
     dw_generate_times times;
     dw_prompt prompts[2] = {{.count = COUNT_OF(prompt_a), .ids = prompt_a, .seed = 1, .made_ids = ids[0]}, {.count = COUNT_OF(prompt_b), .ids = prompt_b, .seed = 2, .made_ids = ids[1]}};
     rank_ok(context, dw_session_create(context, model, &(dw_session_options){.max_tokens = TOKENS + 8, .rows = 2}, &session));
-    rank_ok(context, dw_session_generate_batch(session, 2, prompts, &(dw_generate_options){.tokens = TOKENS, .temperature = temperature, .top_k = 20}, &times));
+    rank_ok(context, dw_session_generate_batch(session, 2, prompts, &(dw_generate_options){.tokens = TOKENS, .temperature = run->temperature, .top_k = run->top_k}, &times));
     dw_session_destroy(session);
+}
+
+/* Each rank has its part of the logits, and all that the step tells the others of them is one number and id a row. */
+static bool has_parted_logits(const ir_graph *step, int world) {
+    int64_t columns, size;
+    const int logits = incremental_find_logits(step, &columns);
+    const char *all = map_find(&step->notes, STEP_NOTE_VOCABULARY);
+    if (logits < 0 || all == NULL || columns * world < atoll(all) || columns >= atoll(all)) return false;
+    for (const ir_node *node = step->first; node != NULL; node = node->next)
+        if (node->op == OP_all_gather && (!dim_is_constant(ir_in(node, 0)->type.dims[ir_in(node, 0)->type.rank - 1], &size) || size == columns)) return false;
+    return true;
 }
 
 static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     text_run *run = user;
     dw_model *model;
     rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
-    generate(context, model, run->temperature, run->made[rank]);
+    rank_assert(context, has_parted_logits(model->step.plan->graph, dw_comm_world(comm)));
+    generate(context, model, run, run->made[rank]);
     dw_service *service;
     rank_assert(context, dw_service_create(context, model, NULL, &service) == DW_UNSUPPORTED && strstr(dw_context_error(context), "a service of a model on") != NULL);
     dw_model_destroy(model);
@@ -434,21 +447,23 @@ static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *us
 
 static void texts_are_those_of_the_whole(void **state) {
     static const char *const names[] = {"kjv", "llama", "gpt2", "gpt_oss", "deepseek_v3", "gemma2", "shifted_gpt"};
+    static const struct { double temperature; int top_k; } draws[] = {{0, 0}, {0.9, 20}, {0.9, 0}};   /* likeliest ids are sent, those of each rank that top_k lets in, and all logits */
     (void)state;
     need_fixtures();
-    for (size_t i = 0; i < 2 * COUNT_OF(names); i++) {
+    for (size_t i = 0; i < COUNT_OF(draws) * COUNT_OF(names); i++) {
         char file[4096];
         dw_context *context;
         dw_model *whole;
-        text_run run = {.file = file, .temperature = i % 2 == 0 ? 0 : 0.9};
-        snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, names[i / 2]);
+        const char *name = names[i / COUNT_OF(draws)];
+        text_run run = {.file = file, .temperature = draws[i % COUNT_OF(draws)].temperature, .top_k = draws[i % COUNT_OF(draws)].top_k};
+        snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, name);
         assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
         assert_ok(context, dw_model_open(context, file, &(dw_model_options){.flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &whole));
-        generate(context, whole, run.temperature, run.ids);
+        generate(context, whole, &run, run.ids);
         for (int world = 2; world <= 3; world++) {
             ranks_run(&(ranks){.world = world, .user = &run}, generate_rank);
             for (int rank = 0; rank < world; rank++)
-                if (memcmp(run.made[rank], run.ids, sizeof run.ids) != 0) fail_msg("%s at temperature %g on %d ranks: rank %d makes another text", names[i / 2], run.temperature, world, rank);
+                if (memcmp(run.made[rank], run.ids, sizeof run.ids) != 0) fail_msg("%s at temperature %g, top_k %d on %d ranks: rank %d makes another text", name, run.temperature, run.top_k, world, rank);
         }
         dw_model_destroy(whole);
         dw_context_destroy(context);

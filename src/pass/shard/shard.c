@@ -260,14 +260,42 @@ static void look_at_weights(sharding *sharding) {
     for (size_t i = 0; i < graph->param_count; i++) sharding->weight_bytes += shard_bytes(graph->params[i]);
 }
 
+static bool has_output(const ir_graph *graph, const char *name) {
+    for (size_t i = 0; i < graph->output_count; i++)
+        if (strcmp(graph->outputs[i].name, name) == 0) return true;
+    return false;
+}
+
+/* The logits of a step stay in parts where the vocabulary is cut: the likeliest token is known by then, and whoever draws asks the others for what it needs. -1: they do not. */
+static int find_parted_logits(sharding *sharding, int64_t *vocabulary) {
+    const ir_graph *graph = sharding->graph;
+    const int logits = has_output(graph, STEP_OUTPUT_NEXT) ? incremental_find_logits(graph, vocabulary) : -1;
+    if (logits < 0) return -1;
+    const shard_place *place = &shard_of(sharding, graph->outputs[logits].value)->place;
+    return place->kind == SHARD_SPLIT && place->axis == graph->outputs[logits].value->type.rank - 1 && place->repeat == 1 ? logits : -1;
+}
+
+static dw_status note_vocabulary(ir_graph *graph, int64_t vocabulary) {
+    char words[32];
+    snprintf(words, sizeof words, "%lld", (long long)vocabulary);
+    return ir_set_note(graph, STEP_NOTE_VOCABULARY, words);
+}
+
 /* Outputs are whole; so are states that are no caches. */
 static dw_status finish(sharding *sharding) {
     ir_graph *graph = sharding->graph;
     ir_value *whole;
+    int64_t vocabulary = 0;
+    const int parted = find_parted_logits(sharding, &vocabulary);
+    if (parted >= 0) TRY(note_vocabulary(graph, vocabulary));
     ir_cursor_end(graph);
     for (size_t i = 0; i < graph->output_count; i++) {
         ir_value *value = graph->outputs[i].value;
         graph->origin = value->kind == IR_RESULT ? value->node->origin : (ir_origin){0};
+        if ((int)i == parted) {
+            ir_set_output(graph, i, shard_of(sharding, value)->local);
+            continue;
+        }
         TRY(shard_whole(sharding, value, &whole));
         ir_set_output(graph, i, whole);
     }

@@ -10,6 +10,7 @@
 #define STEP_INPUT_TABLE "step.table"          /* i32[cache_rows,cache_entries]: the pages of each text, -1 where there is none; of further groups of caches "step.table.1", .. */
 #define STEP_INPUT_LAST "step.last"            /* i64[cache_ends]: the new tokens that outputs are wanted of, where as many as there are: all in their order; only after pass_last_token */
 #define STEP_OUTPUT_NEXT "step.next"           /* i64: of each row of the logits the likeliest token; only after pass_next_token */
+#define STEP_NOTE_VOCABULARY "step.vocabulary" /* of a step that is cut over ranks each of which has a part of the logits, its place times their number on: how many all have; else there is no such note */
 #define STEP_SYMBOL_ROWS "cache_rows"          /* texts that the caches have room for */
 #define STEP_SYMBOL_MAX "cache_max"            /* tokens that a text may have */
 #define STEP_SYMBOL_CHUNK "cache_chunk"        /* the most new tokens of one text in a run */
