@@ -40,7 +40,7 @@ ROOMS = {
         "attention": "clean fuse",
         "precision": "fuse attention",
         "step": "clean attention",
-        "shard": "fuse",
+        "shard": "fuse step",
         "gradient": "",
     },
     "sim": {

@@ -16,11 +16,6 @@ const char *collective_reject(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-/* Of threads that have a CPU each and come at the same time; what a rank waits for one that comes later is no part of it. */
-double collective_cost(const kernel_problem *problem) {
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5) + (op_attr_int(problem->attrs, OP_ATTR_ranks) > 1 ? MEETING_S : 0);
-}
-
 static int ranks_of(const kernel_run *run) { return (int)op_attr_int(run->call.attrs, OP_ATTR_ranks); }
 
 static bool is_fast(const kernel_run *run) {
@@ -33,6 +28,20 @@ static bool is_parted(const kernel_run *run) {
     const int64_t count = op_tensor_count(run->call.in[0]);
     if (run->call.op->id != OP_all_reduce || !is_fast(run)) return false;
     return ranks_of(run) > 2 ? count >= PARTED_FROM : run->comm->shares_memory && count >= PARTED_OF_TWO_FROM;
+}
+
+/* What a rank of several that sum parts moves: the operands of all in its part, and the others' parts of the result. By op_work it would read all of all operands. */
+static double parted_seconds(const kernel_run *run) {
+    const double bytes = op_tensor_bytes(run->call.in[0]), ranks = ranks_of(run);
+    return bytes * (3 - 1 / ranks) / (chip_bytes_per_s(run->chip) * 0.5) + run->chip->launch_s;
+}
+
+/* Of threads that have a CPU each and come at the same time; what a rank waits for one that comes later is no part of it. */
+double collective_cost(const kernel_problem *problem) {
+    kernel_typical typical;
+    const bool several = op_attr_int(problem->attrs, OP_ATTR_ranks) > 2 && problem->op->id == OP_all_reduce;
+    if (several && kernel_at_typical(problem, 0, &typical) && is_parted(&typical.run)) return parted_seconds(&typical.run) + 2 * MEETING_S;
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5) + (op_attr_int(problem->attrs, OP_ATTR_ranks) > 1 ? MEETING_S : 0);
 }
 
 /* Elements of a rank's part of an all_reduce; the last parts may end behind the operand. */

@@ -144,14 +144,24 @@ static bool has_own(const dw_model *model, op_id op)
     return false;
 }
 
+static plan_options plan_options_of(const dw_model *model, const plan_tuning *tuning)
+{
+    const dw_model_options *options = &model->options;
+    return (plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision, .dims = options->dims, .kernels = options->kernels, .tuning = tuning,
+                          .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone};
+}
+
 dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered)
 {
     pass_options pass = options_of(model);
+    plan_options planned = plan_options_of(model, NULL);
+    const pass_estimates estimates = {.user = &planned, .sizes = plan_estimate_sizes, .seconds = plan_estimate};
     text report, told;
     text_init(&report, model->context);
     text_init(&told, model->context);
     pass.policy = policy;
     pass.splits = model->splits;
+    pass.estimates = &estimates;
     pass.told = &told;
     pass.probe = probe;
     pass.report = &report;
@@ -200,8 +210,10 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
     plan_tuning *tuning;
     TRY(engine_tuning_read(model, options->tuning, options->tuning_name, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
-    TRY(plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
-                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone}, &program->plan));
+    plan_options planned = plan_options_of(model, tuning);
+    planned.dims = options->dims;
+    planned.kernels = options->kernels;
+    TRY(plan_compile(lowered, &planned, &program->plan));
     return engine_place(model, program->plan);
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "op/sampling.h"
 
 static size_t element_bytes(const generation *g) { return (size_t)dw_format_bits(g->logits_format) / 8; }
 

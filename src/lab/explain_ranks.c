@@ -92,6 +92,30 @@ static json_t *splits_json(const char *report) {
     return rows;
 }
 
+/* Is it a line of a policy, of a layer that can be cut? What is only put together in front of a node is none. */
+static bool is_line(const json_t *row) {
+    static const char *const others[] = {"its parts are put together", "op "};
+    const char *reason = json_string_value(json_object_get(row, "reason"));
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        if (strncmp(reason, others[i], strlen(others[i])) == 0) return false;
+    return strcmp(json_string_value(json_object_get(row, "split")), "as-it-is") != 0;
+}
+
+/* "pattern = split" of each pattern, as --shard takes them. */
+static json_t *lines_json(const json_t *rows) {
+    json_t *lines = json_array(), *seen = json_object();
+    size_t index;
+    const json_t *row;
+    json_array_foreach(rows, index, row) {
+        const char *layers = json_string_value(json_object_get(row, "layers"));
+        if (!is_line(row) || json_object_get(seen, layers) != NULL) continue;
+        json_object_set_new(seen, layers, json_true());
+        json_array_append_new(lines, json_sprintf("%s = %s", layers, json_string_value(json_object_get(row, "split"))));
+    }
+    json_decref(seen);
+    return lines;
+}
+
 /* The same graph on one rank, planned for the same chip; NULL: there is no graph any more. */
 static dw_model *plan_whole(const dw_model *model) {
     dw_model_options options = model->options;
@@ -111,6 +135,7 @@ json_t *explain_ranks(const dw_model *model) {
     dw_model *whole = plan_whole(model);
     const plan *plan = model->full.plan != NULL ? model->full.plan : model->step.plan;
     json_t *facts = json_pack("{s:s, s:o}", "mesh", mesh, "splits", splits_json(model->split_report)), *plans = json_array(), *times = json_object();
+    json_object_set_new(facts, "lines", lines_json(json_object_get(facts, "splits")));
     add_plan(plans, "a whole run", model->full.plan, whole != NULL ? whole->full.plan : NULL);
     add_plan(plans, "what is computed once for each text", model->prelude.plan, whole != NULL ? whole->prelude.plan : NULL);
     add_plan(plans, "the cached step", model->step.plan, whole != NULL ? whole->step.plan : NULL);
@@ -141,6 +166,13 @@ static void print_splits(text *out, const json_t *rows) {
     }
 }
 
+static void print_lines(text *out, const json_t *lines) {
+    size_t index;
+    const json_t *line;
+    text_add(out, "  the same as lines that --shard takes\n");
+    json_array_foreach(lines, index, line) text_printf(out, "    %s\n", json_string_value(line));
+}
+
 static void print_times(text *out, json_t *times) {
     const char *layers;
     json_t *row;
@@ -158,6 +190,7 @@ void words_print_ranks(text *out, const json_t *facts) {
     const json_t *one;
     text_printf(out, "ranks %s: how layers are cut\n", string(facts, "mesh"));
     print_splits(out, json_object_get(facts, "splits"));
+    print_lines(out, json_object_get(facts, "lines"));
     print_times(out, json_object_get(facts, "times"));
     json_array_foreach(json_object_get(facts, "runs"), index, one) {
         text_printf(out, "  %s: %.1f us estimated, of which %lld collectives %.1f, in which a rank sends %.1f kB or more", string(one, "of"), number(one, "us"),

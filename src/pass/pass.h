@@ -88,8 +88,20 @@ pass_split pass_splits_choose(pass_splits *splits, const char *module, const cha
 dw_status pass_splits_check(pass_splits *splits);
 const char *pass_splits_over(const pass_splits *splits);
 int pass_splits_ranks(const pass_splits *splits);
+/* Is everything to be cut that can be, whatever time it takes? */
+bool pass_splits_all(const pass_splits *splits);
+/* May each rank have scales of its own of rows that are split? */
+bool pass_splits_local_scales(const pass_splits *splits);
 /* The place of the line that makes an error of what is computed whole for want of a rule; NULL: there is none. */
 const char *pass_splits_strict(const pass_splits *splits);
+
+/* What nodes take on the chip that is planned for, as the passes know no kernels. */
+typedef struct pass_estimates {
+    void *user;
+    dw_status (*sizes)(void *user, const ir_graph *graph, int64_t *symbols);       /* typical ones */
+    /* Of the node at these sizes; INFINITY: nothing runs it. */
+    dw_status (*seconds)(void *user, const ir_graph *graph, const ir_node *node, const int64_t *symbols, double *seconds);
+} pass_estimates;
 
 /* ---- running ---- */
 
@@ -112,6 +124,7 @@ typedef struct pass_options {
     bool plain_products, plain_attention;   /* they keep results in element formats: kernels of the caller's know no others */
     text *report;                   /* the precision pass appends a line per layer: name, precision, role, rule; may be NULL */
     pass_splits *splits;            /* of the pass that cuts a graph over ranks; NULL: it does nothing */
+    const pass_estimates *estimates;   /* it chooses by them; NULL: all is cut that can be */
     text *told;                     /* it appends a line per layer: name, split, reason; may be NULL */
 } pass_options;
 

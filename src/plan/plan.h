@@ -123,6 +123,10 @@ typedef struct plan_options {
 dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **result);
 void plan_destroy(plan *plan);                          /* NULL is allowed */
 
+/* estimate.c: pass_estimates of a plan with these options (plan_options, which are user): before there is one. */
+dw_status plan_estimate_sizes(void *user, const ir_graph *graph, int64_t *symbols);
+dw_status plan_estimate(void *user, const ir_graph *graph, const ir_node *node, const int64_t *symbols, double *seconds);
+
 /* "s=128,b=2" into values of the graph's symbols; symbols not named keep what is there. NOT_FOUND names the known ones. */
 dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char *dims, int64_t *symbols);
 /* Sizes that nobody gave: the least of each symbol's range for a leading axis of an input, else 128 brought into the range. */

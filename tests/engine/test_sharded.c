@@ -75,7 +75,7 @@ static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     run *run = user;
     dw_model *model;
     dw_named_tensor outputs[MOST_OUTPUTS];
-    const dw_model_options options = {.comm = comm, .precision = run->precision, .shard = run->shard, .flags = DW_MODEL_GENERATE | DW_MODEL_VERIFY};
+    const dw_model_options options = {.comm = comm, .precision = run->precision, .shard = run->shard != NULL ? run->shard : "all", .flags = DW_MODEL_GENERATE | DW_MODEL_VERIFY};   /* models so small take less time whole */
     rank_ok(context, dw_model_open(context, run->file, &options, &model));
     run_model(context, model, run, outputs);
     run->error[rank] = 0;
@@ -160,17 +160,17 @@ static void experts_are_cut_in_every_graph(void **state) {
     static const char *const models[] = {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "phimoe", "granitemoe", "deepseek_v3", "gpt_oss"};
     (void)state;
     need_fixtures();
-    for (size_t i = 0; i < COUNT_OF(models); i++) check_fixture(models[i], "b2_s16", NULL, "strict", BOUND, 2);
+    for (size_t i = 0; i < COUNT_OF(models); i++) check_fixture(models[i], "b2_s16", NULL, "all\nstrict", BOUND, 2);
 }
 
 static void strict_refuses_what_no_rule_cuts(void **state) {
     dw_context *context;
     dw_model *model;
-    const dw_model_options options = {.mesh = "tp=2", .flags = DW_MODEL_PLAN_ONLY};
+    const dw_model_options options = {.mesh = "tp=2", .shard = "all", .flags = DW_MODEL_PLAN_ONLY};
     dw_model_options strict = options;
     (void)state;
     need_fixtures();
-    strict.shard = "*.fc1 = whole\nstrict";
+    strict.shard = "*.fc1 = whole\nstrict\nall";
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     test_assert_fails(context, dw_model_open(context, TEST_FIXTURES_DIR "/whisper.pt2", &strict, &model), DW_UNSUPPORTED, "shard: op conv has no rule for parts (model.encoder.conv1), so each of 2 ranks would compute all of it");
     test_assert_fails(context, dw_model_open(context, TEST_FIXTURES_DIR "/whisper.pt2", &strict, &model), DW_UNSUPPORTED, "which 'strict' forbids (shard:2)");
@@ -196,7 +196,7 @@ static void models_of_few_bits_stay_near_the_whole(void **state) {
 static void named_splits_give_the_outputs_of_the_whole(void **state) {
     static const char *const splits[] = {
         "* = whole", "*.mlp.* = whole", "*self_attn* = whole", "lm_head = whole\n*embed* = whole", "*.down_proj = whole", "*.o_proj = row\nrole:mlp = column", "*.down_proj = column", "*.gate_proj = row\n*.up_proj = row",
-        "role:attention = heads", "*embed_tokens = vocabulary",
+        "role:attention = heads", "*embed_tokens = vocabulary", "*.self_attn = whole", "# by time",
     };
     (void)state;
     need_fixtures();
@@ -275,7 +275,7 @@ static bool is_slice(const dw_tensor *part, const dw_tensor *whole, int axis, in
 static void check_weights(int rank, dw_context *context, dw_comm *comm, void *user) {
     const weights_run *run = user;
     dw_model *model;
-    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision, .kernels = PLAIN, .flags = DW_MODEL_VERIFY}, &model));
+    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision, .shard = "all", .kernels = PLAIN, .flags = DW_MODEL_VERIFY}, &model));
     const dw_tensor *up = find_weight(model, run->format, false), *down = find_weight(model, run->format, true);
     rank_assert(context, up != NULL && down != NULL);
     rank_assert(context, up->dims[0] < 320 && down->dims[1] == up->dims[0]);
@@ -311,6 +311,74 @@ static void quantised_weights_are_slices_of_the_whole_ones(void **state) {
     }
 }
 
+/* ---- scales of rows ---- */
+
+/* The second product picks one number of each row, so its sums have one term: outputs are the numbers that were quantised, and differ where a scale does. */
+static const char PICKED[] =
+    "graph picked\n  input x f32[5,32]\n  param up f32[208,32]\n  param pick f32[208,208]\n"
+    "  %1 = matmul x, up {bt=true} at \"mlp.up\"\n  %2 = matmul %1, pick {bt=true} at \"mlp.down\"\n  output y %2\n";
+enum { PICKED_ROWS = 5, PICKED_COLS = 208, PICKED_K = 32 };
+typedef struct picked_run { const char *policy, *shard; float whole[PICKED_ROWS * PICKED_COLS]; bool differs[RANKS_MOST]; } picked_run;
+
+static int count_ops(const dw_model *model, op_id op) {
+    int found = 0;
+    for (const ir_node *node = model->full.plan->graph->first; node != NULL; node = node->next) found += node->op == op;
+    return found;
+}
+
+static void run_picked(dw_context *context, dw_comm *comm, picked_run *run, float *y) {
+    static const int64_t sizes[] = {PICKED_ROWS, PICKED_K, PICKED_ROWS, PICKED_COLS};
+    float x[PICKED_ROWS * PICKED_K];
+    dw_named_tensor in = {.name = "x"}, out = {.name = "y"};
+    ir_weights *weights;
+    ir_weight *up, *pick;
+    ir_graph *graph;
+    dw_model *model;
+    dw_session *session;
+    rank_ok(context, ir_weights_create(context, &weights));
+    rank_ok(context, ir_weights_new(weights, "up", DW_FORMAT_f32, 2, (int64_t[]){PICKED_COLS, PICKED_K}, &up));
+    rank_ok(context, ir_weights_new(weights, "pick", DW_FORMAT_f32, 2, (int64_t[]){PICKED_COLS, PICKED_COLS}, &pick));
+    for (uint64_t i = 0; i < PICKED_COLS * PICKED_K; i++) ((float *)up->tensor.data)[i] = num_random_normal(1, i) * (i / PICKED_K % 7 == 0 ? 9.0f : 1.0f);
+    for (int i = 0; i < PICKED_COLS; i++) ((float *)pick->tensor.data)[i * PICKED_COLS + (i * 5 + 3) % PICKED_COLS] = 1;
+    for (uint64_t i = 0; i < COUNT_OF(x); i++) x[i] = num_random_normal(2, i);
+    rank_ok(context, ir_parse(context, "picked", PICKED, strlen(PICKED), weights, &graph));
+    graph->own_weights = weights;
+    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .policy = run->policy, .shard = comm != NULL ? run->shard : NULL, .flags = DW_MODEL_VERIFY}, &model));
+    rank_assert(context, comm == NULL || (count_ops(model, OP_all_gather) == 0 && count_ops(model, OP_all_reduce) == (strstr(run->shard, "local") != NULL ? 1 : 2)));
+    rank_ok(context, dw_session_create(context, model, NULL, &session));
+    op_tensor_init(&in.tensor, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes, x);
+    op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes + 2, y);
+    rank_ok(context, dw_session_run(session, 1, &in, 1, &out));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void run_picked_of_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
+    picked_run *run = user;
+    float y[PICKED_ROWS * PICKED_COLS];
+    run_picked(context, comm, run, y);
+    run->differs[rank] = memcmp(y, run->whole, sizeof y) != 0;
+}
+
+static void scales_of_split_rows_are_those_of_one_rank_unless_local_ones_are_asked_for(void **state) {
+    static const char *const policies[] = {"mlp.down = fp8-row", "mlp.down = nvfp4"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(policies); i++) {
+        dw_context *context;
+        picked_run run = {.policy = policies[i]};
+        assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+        run_picked(context, NULL, &run, run.whole);
+        for (int world = 2; world <= 4; world++)
+            for (int local = 0; local < 2; local++) {
+                run.shard = local ? "all\nscales = local" : "all";
+                ranks_run(&(ranks){.world = world, .user = &run}, run_picked_of_rank);
+                for (int rank = 0; rank < world; rank++)
+                    if (run.differs[rank] != (local == 1)) fail_msg("%s on %d ranks, %s: rank %d has %s numbers", policies[i], world, run.shard, rank, local ? "the same" : "other");
+            }
+        dw_context_destroy(context);
+    }
+}
+
 /* ---- ids ---- */
 
 /* Ids of few bits hold no number of rows beyond those, and some of them count from the end. */
@@ -335,7 +403,7 @@ static void look_up(int rank, dw_context *context, dw_comm *comm, void *user) {
     for (int i = 0; i < 300 * 8; i++) ((float *)w->tensor.data)[i] = (float)i;
     rank_ok(context, ir_parse(context, "words", WORDS, strlen(WORDS), weights, &graph));
     graph->own_weights = weights;
-    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .flags = DW_MODEL_VERIFY}, &model));
+    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .shard = comm != NULL && dw_comm_world(comm) > 1 ? "all" : NULL, .flags = DW_MODEL_VERIFY}, &model));
     rank_ok(context, dw_session_create(context, model, NULL, &session));
     op_tensor_init(&in[0].tensor, DW_FORMAT_u8, DW_SCALE_plain, 1, &sizes[0], ids);
     op_tensor_init(&in[1].tensor, DW_FORMAT_i8, DW_SCALE_plain, 1, &sizes[2], back);
@@ -380,7 +448,7 @@ static void run_heads(dw_context *context, dw_comm *comm, float y[64]) {
     for (uint64_t i = 0; i < COUNT_OF(x); i++) x[i] = num_random_normal(9, i);
     rank_ok(context, ir_parse(context, "heads", HEADS, strlen(HEADS), weights, &graph));
     graph->own_weights = weights;
-    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .flags = DW_MODEL_VERIFY}, &model));
+    rank_ok(context, dw_model_create(context, graph, &(dw_model_options){.comm = comm, .shard = comm != NULL && dw_comm_world(comm) > 1 ? "all" : NULL, .flags = DW_MODEL_VERIFY}, &model));
     rank_ok(context, dw_session_create(context, model, NULL, &session));
     op_tensor_init(&in.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, sizes, x);
     op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, sizes, y);
@@ -429,16 +497,17 @@ static bool has_parted_logits(const ir_graph *step, int world) {
     const int logits = incremental_find_logits(step, &columns);
     const char *all = map_find(&step->notes, STEP_NOTE_VOCABULARY);
     if (logits < 0 || all == NULL || columns * world < atoll(all) || columns >= atoll(all)) return false;
+    const char *head = step->outputs[logits].value->node->origin.module;
     for (const ir_node *node = step->first; node != NULL; node = node->next)
-        if (node->op == OP_all_gather && (!dim_is_constant(ir_in(node, 0)->type.dims[ir_in(node, 0)->type.rank - 1], &size) || size == columns)) return false;
+        if (node->op == OP_all_gather && head != NULL && node->origin.module != NULL && strcmp(node->origin.module, head) == 0 && (!dim_is_constant(ir_in(node, 0)->type.dims[ir_in(node, 0)->type.rank - 1], &size) || size == columns)) return false;
     return true;
 }
 
 static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     text_run *run = user;
     dw_model *model;
-    rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
-    rank_assert(context, has_parted_logits(model->step.plan->graph, dw_comm_world(comm)));
+    rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .shard = "all", .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
+    rank_assert(context, model->step.plan == NULL || has_parted_logits(model->step.plan->graph, dw_comm_world(comm)));
     generate(context, model, run, run->made[rank]);
     dw_service *service;
     rank_assert(context, dw_service_create(context, model, NULL, &service) == DW_UNSUPPORTED && strstr(dw_context_error(context), "a service of a model on") != NULL);
@@ -492,7 +561,7 @@ static void save_and_open(int rank, dw_context *context, dw_comm *comm, void *us
     package_run *run = user;
     dw_model *model, *again;
     float y[2][3 * 64];
-    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision}, &model));
+    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision, .shard = "all"}, &model));
     rank_ok(context, dw_model_save(model, run->file));
     rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm}, &again));
     run_products(context, model, y[0]);
@@ -553,11 +622,14 @@ static dw_status plan_products(dw_context *context, const char *mesh, const char
     return status;
 }
 
+/* By the time that each way takes. */
+static dw_status plan_chosen(dw_context *context, void *argument) { return plan_products(context, "tp=2", NULL, argument); }
 static dw_status plan_scenario(dw_context *context, void *argument) { return plan_products(context, "tp=3", "mlp.down = row", argument); }
 
 static void every_allocation_of_a_cut_may_fail(void **state) {
     (void)state;
     test_every_allocation(plan_scenario, NULL);
+    test_every_allocation(plan_chosen, NULL);
     test_every_allocation(plan_scenario, "nvfp4");
 }
 
@@ -569,7 +641,8 @@ static void what_cannot_be_is_refused_with_the_numbers(void **state) {
     test_assert_fails(context, plan_products(context, "ep=2", NULL, NULL), DW_INVALID, "no model is cut over axis 'ep' (2 ranks); there are tp");
     test_assert_fails(context, plan_products(context, "tp=2", "mlp.side = row", NULL), DW_INVALID, "the pattern of 'mlp.side = row (shard:1)' matches no layer");
     test_assert_fails(context, plan_products(context, "tp=2", "mlp.up = rows", NULL), DW_NOT_FOUND, "shard:1: there is no split 'rows'; there are column, row, heads, vocabulary, experts, whole");
-    test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split' or 'strict', found 'mlp.up row'");
+    test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split', 'all' or 'strict', found 'mlp.up row'");
+    test_assert_fails(context, plan_products(context, "tp=2", "scales = own", NULL), DW_NOT_FOUND, "shard:1: scales are 'local' or 'whole', found 'own'");
     test_assert_fails(context, plan_products(context, "tp=11", "mlp.down = row", "mxfp8"), DW_INVALID, "there are fewer blocks along k than ranks (320 elements, in units of 32)");
     test_assert_fails(context, plan_products(context, "tp=400", "mlp.up = column", NULL), DW_INVALID, "there are fewer units than ranks (320 elements, in units of 1)");
     test_assert_fails(context, plan_products(context, NULL, "mlp.up = row", NULL), DW_INVALID, "there is one rank of tp, and nothing to cut");
@@ -610,7 +683,8 @@ static void any_policy_plans_or_is_refused(void **state) {
         for (uint64_t i = 0; i <= num_random(seed, 0) % 3; i++)
             at += (size_t)snprintf(rules + at, sizeof rules - at, "%s = %s\n", patterns[num_random(seed, 2 * i + 1) % COUNT_OF(patterns)], splits[num_random(seed, 2 * i + 2) % COUNT_OF(splits)]);
         const bool is_strict = num_random(seed, 23) % 4 == 0;
-        if (is_strict) snprintf(rules + at, sizeof rules - at, "strict\n");
+        if (is_strict) at += (size_t)snprintf(rules + at, sizeof rules - at, "strict\n");
+        if (num_random(seed, 24) % 2 == 0) snprintf(rules + at, sizeof rules - at, "all\n");
         snprintf(mesh, sizeof mesh, "tp=%d", 2 + (int)(num_random(seed, 20) % 7));
         snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, names[num_random(seed, 21) % COUNT_OF(names)]);
         const dw_model_options options = {.mesh = mesh, .shard = rules, .precision = precisions[num_random(seed, 22) % COUNT_OF(precisions)], .flags = DW_MODEL_PLAN_ONLY | DW_MODEL_VERIFY | DW_MODEL_GENERATE};
@@ -632,6 +706,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(models_of_few_bits_stay_near_the_whole),
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
+        cmocka_unit_test(scales_of_split_rows_are_those_of_one_rank_unless_local_ones_are_asked_for),
         cmocka_unit_test(ids_of_few_bits_find_their_words),
         cmocka_unit_test(heads_of_zeros_stay_zeros),
         cmocka_unit_test(texts_are_those_of_the_whole),

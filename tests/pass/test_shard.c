@@ -1,5 +1,6 @@
 /* Which splits are chosen for known shapes of models: Megatron's. And cutting a graph of 32 layers takes no time worth speaking of. The graphs have no weights; nothing is computed. */
 #include "pass/pass.h"
+#include "plan/plan.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@ typedef struct shape {
     long long hidden, heads, keys, width, ff, vocabulary, experts;   /* keys: heads of keys; experts 0: one mlp for all tokens */
     bool gated, biased;
     const char *splits;             /* of the first layer, and of what is around the layers */
+    const char *lines;              /* of a policy of splits; NULL: none */
 } shape;
 
 /* The text of a graph: params, and nodes by number. */
@@ -141,12 +143,25 @@ static void shorten(const char *told, char *splits, size_t size) {
     }
 }
 
-static ir_graph *cut(dw_context *context, const shape *shape, int layers, text *told) {
+static int count_words(const char *text, const char *words) {
+    int found = 0;
+    while ((text = strstr(text, words)) != NULL) found++, text++;
+    return found;
+}
+
+/* chip NULL: no estimates, so all is cut that can be. */
+static ir_graph *cut(dw_context *context, const shape *shape, int layers, const char *chip, text *told) {
     pass_splits *splits;
+    chip_caps caps;
     ir_graph *graph = graph_of(context, shape, layers);
-    const pass_options plain = {.check = layers <= 2};
-    pass_options options = plain;
-    if (pass_splits_create(context, "tp", shape->ranks, NULL, NULL, &splits) != DW_OK) fail_msg("%s", dw_context_error(context));
+    pass_options options = {.check = layers <= 2};
+    plan_options planned = {.chip = &caps};
+    const pass_estimates estimates = {.user = &planned, .sizes = plan_estimate_sizes, .seconds = plan_estimate};
+    if (chip != NULL) {
+        if (chip_find(context, chip, 0, &caps) != DW_OK) fail_msg("%s", dw_context_error(context));
+        options.estimates = &estimates;
+    }
+    if (pass_splits_create(context, "tp", shape->ranks, NULL, shape->lines, &splits) != DW_OK) fail_msg("%s", dw_context_error(context));
     options.splits = splits;
     options.told = told;
     if (pass_run(graph, PASS_STAGE_SHARD, &options) != DW_OK) fail_msg("%s: %s", shape->name, dw_context_error(context));
@@ -161,19 +176,19 @@ static ir_graph *cut(dw_context *context, const shape *shape, int layers, text *
 
 static const shape shapes[] = {
     /* name            ranks hidden heads keys width     ff  words experts gated  biased */
-    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON},
-    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON},
-    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON},
-    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED},
-    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED},
-    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED},
-    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED},
-    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED},
-    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED},
+    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON, NULL},
+    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON, NULL},
+    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON, NULL},
+    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED, NULL},
+    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED, NULL},
+    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED, NULL},
+    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED, NULL},
+    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED, NULL},
+    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED, NULL},
     {"falcon-7b",          2, 4544,   71,   1,  64,  18176,  65024,   0, false, false,
-     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary"},   /* one head of keys, which all ranks have */
-    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS},
-    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS},
+     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary", NULL},   /* one head of keys, which all ranks have */
+    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS, NULL},
+    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS, NULL},
 };
 
 static void splits_of_known_shapes_are_megatrons(void **state) {
@@ -184,7 +199,7 @@ static void splits_of_known_shapes_are_megatrons(void **state) {
         char splits[1024];
         text told;
         text_init(&told, context);
-        ir_graph *graph = cut(context, &shapes[i], 2, &told);
+        ir_graph *graph = cut(context, &shapes[i], 2, NULL, &told);
         shorten(text_string(&told), splits, sizeof splits);
         if (strcmp(splits, shapes[i].splits) != 0) fail_msg("%s on %d ranks:\n  %s\nexpected\n  %s", shapes[i].name, shapes[i].ranks, splits, shapes[i].splits);
         text_free(&told);
@@ -205,10 +220,52 @@ static void ranks_tell_each_other_twice_a_layer(void **state) {
     (void)state;
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
-        ir_graph *graph = cut(context, &shapes[i], 2, NULL);
+        ir_graph *graph = cut(context, &shapes[i], 2, NULL, NULL);
         assert_int_equal(count(graph, OP_all_reduce), 5);
         assert_int_equal(count(graph, OP_all_gather), 1);
         ir_graph_destroy(graph);
+    }
+    dw_context_destroy(context);
+}
+
+/* By estimates for a CPU, too; and each sum and each of the logits says what the other ways take. */
+static void splits_that_take_the_least_time_are_megatrons(void **state) {
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        char splits[1024];
+        text told;
+        text_init(&told, context);
+        ir_graph *graph = cut(context, &shapes[i], 2, "cpu-avx512bf16", &told);
+        shorten(text_string(&told), splits, sizeof splits);
+        if (strcmp(splits, shapes[i].splits) != 0) fail_msg("%s on %d ranks:\n%s", shapes[i].name, shapes[i].ranks, text_string(&told));
+        assert_int_equal(count_words(text_string(&told), "us in all with what is cut together"), 5);   /* of two layers two each, and of logits */
+        text_free(&told);
+        ir_graph_destroy(graph);
+    }
+    dw_context_destroy(context);
+}
+
+/* Of so few numbers each rank computes all, sooner than it asks the others; and what a line names, or 'all', is cut nevertheless. */
+static void what_is_sooner_computed_than_sent_stays_whole(void **state) {
+    static const char *const lines[] = {NULL, "all", "*.mlp.* = whole\n*.o = row"};
+    static const char *const expected[] = {"embed vocabulary, attn.q whole, attn.k whole, attn.v whole, attn.o whole, mlp.up whole, mlp.gate whole, mlp.down whole, lm_head whole", GATED,
+                                           DENSE "mlp.up whole, mlp.gate whole, mlp.down whole, lm_head whole"};
+    static const int less[] = {15, 0, 1};
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        const shape small = {"small", 2, 32, 4, 4, 8, 64, 96, 0, true, false, expected[i], lines[i]};
+        char splits[1024];
+        text told;
+        text_init(&told, context);
+        ir_graph_destroy(cut(context, &small, 2, "cpu-avx512bf16", &told));
+        shorten(text_string(&told), splits, sizeof splits);
+        assert_string_equal(splits, small.splits);
+        assert_int_equal(count_words(text_string(&told), "less time: "), less[i]);
+        text_free(&told);
     }
     dw_context_destroy(context);
 }
@@ -218,8 +275,9 @@ static void a_graph_of_32_layers_is_cut_in_half_a_second(void **state) {
     (void)state;
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     for (size_t i = 0; i < COUNT_OF(shapes); i += 5) {
+        const char *chip = i > 0 ? "cpu-avx512bf16" : NULL;
         const clock_t start = clock();
-        ir_graph_destroy(cut(context, &shapes[i], 32, NULL));
+        ir_graph_destroy(cut(context, &shapes[i], 32, chip, NULL));
         const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
         printf("%s: %.3f s with the writing and reading of its text\n", shapes[i].name, seconds);
         if (getenv("DEEPWELL_SANITIZE") == NULL || getenv("DEEPWELL_SANITIZE")[0] == '\0') assert_true(seconds <= 0.5);
@@ -230,6 +288,8 @@ static void a_graph_of_32_layers_is_cut_in_half_a_second(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_of_known_shapes_are_megatrons),
+        cmocka_unit_test(splits_that_take_the_least_time_are_megatrons),
+        cmocka_unit_test(what_is_sooner_computed_than_sent_stays_whole),
         cmocka_unit_test(ranks_tell_each_other_twice_a_layer),
         cmocka_unit_test(a_graph_of_32_layers_is_cut_in_half_a_second),
     };

@@ -128,6 +128,11 @@ static dw_status cut_dispatch(sharding *sharding, ir_node *node, bool *done) {
     int64_t experts;
     const char *rule;
     const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
+    const pass_split preferred = split == PASS_SPLIT_chosen ? shard_preferred(sharding->splits, node->origin.module, &rule) : split;
+    if (split == PASS_SPLIT_chosen && preferred == PASS_SPLIT_whole) {
+        shard_tell(sharding, node, "whole", rule);
+        return DW_OK;
+    }
     const bool asked = split == PASS_SPLIT_experts;
     if (!asked && split != PASS_SPLIT_chosen) return DW_OK;
     if (!dim_is_constant(op_attr_dim(&node->attrs, OP_ATTR_length), &experts)) return DW_OK;
@@ -136,7 +141,7 @@ static dw_status cut_dispatch(sharding *sharding, ir_node *node, bool *done) {
     if (!good && asked)
         return base_fail(sharding->graph->context, DW_INVALID, "shard: experts of %s cannot be cut over %d ranks (%s): there are %lld, and their rows are read by more than products and combine, or they are fewer than ranks; leave them whole",
                          node->origin.module != NULL ? node->origin.module : "dispatch", sharding->ranks, rule, (long long)experts);
-    shard_tell(sharding, node, good ? "experts" : "whole", rule != NULL ? rule : good ? "each rank has its own" : "something else reads the rows of experts");
+    shard_explain(sharding, node, good ? "experts" : "whole", asked ? rule : good ? "each rank has its own" : "something else reads the rows of experts", asked ? NULL : rule);
     if (!good) return DW_OK;
     const shard_place place = shard_place_of(sharding, 0, experts, 1, 1);
     *done = true;

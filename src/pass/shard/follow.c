@@ -167,8 +167,11 @@ static const struct { follow_function follow; int padding; } rows[OP_COUNT] = {
 };
 
 bool shard_has_rule(op_id op) { return rows[op].follow != NULL; }
-/* A norm of zeros is 0 times 1 / sqrt(eps). */
+/* A norm of zeros is 0 times 1 / sqrt(eps). By a number that is not 0 zeros may be divided, and raised to one that is not negative. */
 bool shard_keeps_padding(const ir_node *node) {
+    double number;
+    if (node->op == OP_div && ir_is_scalar(ir_in(node, 1), &number)) return number != 0;
+    if (node->op == OP_pow && ir_is_scalar(ir_in(node, 1), &number)) return number >= 0;
     const bool is_norm = node->op == OP_layer_norm || node->op == OP_rms_norm;
     return rows[node->op].padding == KEEPS && !(is_norm && (float)ir_real(node, OP_ATTR_eps) <= 0);
 }

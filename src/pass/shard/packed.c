@@ -148,14 +148,19 @@ static bool helps(sharding *sharding, const packed *packed) {
     return false;
 }
 
+static bool is_kept_whole(const sharding *sharding, const ir_node *node) {
+    const char *rule;
+    const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
+    return (split == PASS_SPLIT_chosen ? shard_preferred(sharding->splits, node->origin.module, &rule) : split) == PASS_SPLIT_whole;
+}
+
 dw_status shard_cut_packed(sharding *sharding, bool *changed) {
     ir_graph *graph = sharding->graph;
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         packed packed;
-        const char *rule;
         next = node->next;
         if (!can_be_cut(graph, node) || (!read_packed(node, &packed) && !read_spread(node, &packed))) continue;
-        if (!helps(sharding, &packed) || !lies_between_blocks(&packed) || pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule) == PASS_SPLIT_whole) continue;
+        if (!helps(sharding, &packed) || !lies_between_blocks(&packed) || is_kept_whole(sharding, node)) continue;
         for (int i = 0; i < packed.count; i++) {
             while (next != NULL && (next == packed.parts[i].slice || next == packed.reshape || next == packed.transpose)) next = next->next;
             TRY(emit_part(graph, &packed, &packed.parts[i]));

@@ -4,11 +4,16 @@
  *     lm_head              = whole
  *     *.mlp.down_proj      = row
  *     role:attention       = heads
+ *     all                             everything is cut that can be, whatever time it takes: for the least memory
+ *     scales = local                  of formats with a scale a row each rank has one of its part; else the scale is that of the whole row
  *     strict                          what no rule of shard.def cuts is an error instead of being computed whole, on every rank */
 #include "pass/shard/shard.h"
 
+#include <stdio.h>
 #include <string.h>
 
+/* What was found to take the least time. */
+typedef struct preference { pass_split split; const char *words; } preference;
 typedef struct rule { const char *pattern, *words; pass_split split; bool has_matched; } rule;
 
 struct pass_splits {
@@ -19,7 +24,8 @@ struct pass_splits {
     rule *rules;
     size_t count, capacity;
     const char *strict;             /* the place of the line; NULL: there is none */
-    bool was_checked;
+    bool all, local_scales, was_checked;
+    map preferences;                /* by module */
 };
 
 static const char *const names[] = {
@@ -33,6 +39,8 @@ const char *pass_split_name(pass_split split) { return names[split]; }
 const char *pass_splits_over(const pass_splits *shard) { return shard->over; }
 int pass_splits_ranks(const pass_splits *shard) { return shard->ranks; }
 const char *pass_splits_strict(const pass_splits *shard) { return shard->strict; }
+bool pass_splits_local_scales(const pass_splits *shard) { return shard->local_scales; }
+bool pass_splits_all(const pass_splits *shard) { return shard->all; }
 
 static dw_status fail_split(pass_splits *shard, const char *place, const char *name) {
     text known;
@@ -78,8 +86,14 @@ static dw_status add_line(pass_splits *shard, const char *begin, const char *end
         shard->strict = place;
         return DW_OK;
     }
-    if (!equals || at != end || *pattern == '\0' || *name == '\0') return base_fail(shard->context, DW_SYNTAX, "%s: a line is 'pattern = split' or 'strict', found '%.*s'", place, (int)(end - begin), begin);
-    return add_rule(shard, pattern, name, place);
+    if (!equals && at == end && strcmp(pattern, "all") == 0) {
+        shard->all = true;
+        return DW_OK;
+    }
+    if (!equals || at != end || *pattern == '\0' || *name == '\0') return base_fail(shard->context, DW_SYNTAX, "%s: a line is 'pattern = split', 'all' or 'strict', found '%.*s'", place, (int)(end - begin), begin);
+    if (strcmp(pattern, "scales") != 0) return add_rule(shard, pattern, name, place);
+    shard->local_scales = strcmp(name, "local") == 0;
+    return shard->local_scales || strcmp(name, "whole") == 0 ? DW_OK : base_fail(shard->context, DW_NOT_FOUND, "%s: scales are 'local' or 'whole', found '%s'", place, name);
 }
 
 static dw_status read_lines(pass_splits *shard, const char *source, const char *rules) {
@@ -105,6 +119,7 @@ dw_status pass_splits_create(dw_context *context, const char *over, int ranks, c
     struct pass_splits *made = memory;
     *made = (struct pass_splits){.context = context, .ranks = ranks};
     arena_init(&made->arena, context);
+    map_init(&made->preferences, &made->arena);
     made->over = arena_text(&made->arena, over);
     dw_status status = made->over != NULL ? DW_OK : DW_NO_MEMORY;
     if (status == DW_OK && rules != NULL) status = read_lines(made, source != NULL ? source : "shard", rules);
@@ -137,6 +152,25 @@ pass_split pass_splits_choose(pass_splits *shard, const char *module, const char
     return chosen != NULL ? chosen->split : PASS_SPLIT_chosen;
 }
 
+dw_status shard_prefer(pass_splits *shard, const char *module, pass_split split, const char *words) {
+    preference *made;
+    if (map_find(&shard->preferences, module) != NULL) return DW_OK;
+    TRY_NEW(made, &shard->arena, 1);
+    const char *key = arena_text(&shard->arena, module);
+    made->split = split;
+    made->words = words != NULL ? arena_text(&shard->arena, words) : NULL;
+    if (key == NULL || (words != NULL && made->words == NULL)) return DW_NO_MEMORY;
+    return map_set(&shard->preferences, key, made);
+}
+
+bool shard_is_decided(const pass_splits *shard, const char *module) { return module != NULL && map_find(&shard->preferences, module) != NULL; }
+
+pass_split shard_preferred(const pass_splits *shard, const char *module, const char **words) {
+    const preference *found = module != NULL ? map_find(&shard->preferences, module) : NULL;
+    *words = found != NULL ? found->words : NULL;
+    return found != NULL ? found->split : PASS_SPLIT_chosen;
+}
+
 dw_status pass_splits_check(pass_splits *shard) {
     for (size_t i = 0; i < shard->count && !shard->was_checked; i++)
         if (!shard->rules[i].has_matched)
@@ -149,4 +183,10 @@ void shard_tell(sharding *sharding, const ir_node *node, const char *choice, con
     const char *module = node->origin.module;
     if (sharding->report == NULL) return;
     text_printf(sharding->report, "  %-44s %-11s %s\n", module != NULL && module[0] != '\0' ? module : op_get(node->op)->name, choice, reason);
+}
+
+void shard_explain(sharding *sharding, const ir_node *node, const char *choice, const char *reason, const char *others) {
+    char words[256];
+    snprintf(words, sizeof words, "%s%s%s", reason, others != NULL ? "; " : "", others != NULL ? others : "");
+    shard_tell(sharding, node, choice, words);
 }

@@ -125,8 +125,8 @@ static dw_status fail_split(sharding *sharding, const ir_node *node, const char 
     return base_fail(sharding->graph->context, DW_INVALID, "shard: %s cannot be cut by %s over %d ranks (%s): %s (%lld elements, in units of %lld); %s", module, split, sharding->ranks, rule, why, size, unit, todo);
 }
 
-/* Columns in units of whole heads and blocks. place->local 0: they are not cut. */
-static dw_status choose_columns(sharding *sharding, const product *product, pass_split split, const char *rule, shard_place *place, const char **because) {
+/* Columns in units of whole heads and blocks. pays: also where the result has to be put together. place->local 0: they are not cut. */
+static dw_status choose_columns(sharding *sharding, const product *product, pass_split split, bool pays, const char *rule, shard_place *place, const char **because) {
     ir_node *node = product->node;
     const int last = ir_out(node)->type.rank - 1;
     const shard_wish wish = shard_wish_of(sharding, ir_out(node), last);
@@ -134,7 +134,7 @@ static dw_status choose_columns(sharding *sharding, const product *product, pass
     int64_t size, unit = wish.good ? wish.unit : 1;
     *place = (shard_place){0};
     *because = product->halves ? "its steps take pairs of columns" : "what reads it needs all of it";
-    if (!shard_constant_size(ir_out(node), last, &size) || product->halves || (!asked && !wish.good && !logits)) {
+    if (!shard_constant_size(ir_out(node), last, &size) || product->halves || (!asked && !pays && !wish.good && !logits)) {
         return asked ? fail_split(sharding, node, pass_split_name(split), rule, *because, 0, 1, "leave it whole") : DW_OK;
     }
     const int64_t rows = shard_n_unit(sharding, node);
@@ -187,38 +187,58 @@ static dw_status choose_rows(sharding *sharding, const product *product, pass_sp
     return split == PASS_SPLIT_row ? fail_split(sharding, node, "row", rule, "its weight comes in blocks, and ranks do not divide it", place->size, shard_k_unit(node), "take a mesh that does, or leave it whole") : DW_OK;
 }
 
+/* A result that is quantised in place: its scales are of all columns' sums. */
+static dw_status keep_blocks(sharding *sharding, const ir_node *node, pass_split split, const char *rule) {
+    if (split != PASS_SPLIT_chosen && split != PASS_SPLIT_whole) return fail_split(sharding, node, pass_split_name(split), rule, "its result comes in blocks", 0, 1, "leave it whole");
+    shard_tell(sharding, node, "whole", "its result comes in blocks");
+    return DW_OK;
+}
+
+/* *columns: along k it could be cut, and is by columns. */
+static dw_status try_rows(sharding *sharding, const product *product, pass_split split, const char *rule, bool *columns, bool *done) {
+    const char *found;
+    shard_place place;
+    const pass_split preferred = shard_preferred(sharding->splits, product->node->origin.module, &found);
+    *columns = false;
+    if (split == PASS_SPLIT_whole || split == PASS_SPLIT_column) return DW_OK;
+    TRY(choose_rows(sharding, product, split, rule, &place));
+    if (place.local == 0) return DW_OK;
+    *columns = split == PASS_SPLIT_chosen && (preferred == PASS_SPLIT_column || (sharding->trial != NULL && sharding->trial->by_columns));
+    if (*columns) return DW_OK;
+    *done = true;
+    shard_explain(sharding, product->node, "row", rule != NULL ? rule : "its operand is split along k", rule != NULL ? NULL : found);
+    return emit_rows(sharding, product, &place);
+}
+
+static dw_status try_columns(sharding *sharding, const product *product, pass_split split, bool pays, const char *rule, bool *done) {
+    ir_node *node = product->node;
+    const char *because = rule, *found;
+    shard_place place;
+    if (split == PASS_SPLIT_whole) return shard_tell(sharding, node, "whole", rule), DW_OK;
+    TRY(choose_columns(sharding, product, split, pays, rule, &place, &because));
+    shard_preferred(sharding->splits, node->origin.module, &found);
+    if (rule != NULL) because = rule, found = NULL;
+    if (place.local == 0) return shard_explain(sharding, node, "whole", because, NULL), DW_OK;
+    *done = true;
+    if (pays && rule == NULL && found != NULL) because = found, found = NULL;
+    shard_explain(sharding, node, shard_is_logits(sharding, node) ? "vocabulary" : "column", because, found);
+    return emit_columns(sharding, product, &place);
+}
+
 dw_status shard_product(sharding *sharding, ir_node *node, bool *done) {
     product product;
-    shard_place place;
-    const char *rule, *because;
+    const char *rule;
+    bool pays;
     if (!shard_is_weighted(node)) return DW_OK;
     TRY(read(sharding, node, &product));
     const shard_record *a = shard_of(sharding, ir_in(node, 0));
     if (a->place.kind == SHARD_EXPERTS) return DW_OK;
-    const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
-    if (dw_format_is_block(ir_out(node)->type.format)) {   /* quantised in place: its scales are of all columns' sums */
-        if (split != PASS_SPLIT_chosen && split != PASS_SPLIT_whole) return fail_split(sharding, node, pass_split_name(split), rule, "its result comes in blocks", 0, 1, "leave it whole");
-        shard_tell(sharding, node, "whole", "its result comes in blocks");
-        return DW_OK;
-    }
-    if (split != PASS_SPLIT_whole && split != PASS_SPLIT_column) {
-        TRY(choose_rows(sharding, &product, split, rule, &place));
-        if (place.local > 0) {
-            *done = true;
-            shard_tell(sharding, node, "row", rule != NULL ? rule : "its operand is split along k");
-            return emit_rows(sharding, &product, &place);
-        }
-    }
-    because = rule;
-    if (split != PASS_SPLIT_whole) {
-        if (a->place.kind == SHARD_SPLIT && a->place.axis < ir_in(node, 0)->type.rank - 1) return DW_OK;   /* rows of it are other ranks' */
-        TRY(choose_columns(sharding, &product, split, rule, &place, &because));
-        if (place.local > 0) {
-            *done = true;
-            shard_tell(sharding, node, shard_is_logits(sharding, node) ? "vocabulary" : "column", rule != NULL ? rule : because);
-            return emit_columns(sharding, &product, &place);
-        }
-    }
-    shard_tell(sharding, node, "whole", rule != NULL ? rule : because);
-    return DW_OK;
+    pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
+    if (dw_format_is_block(ir_out(node)->type.format)) return keep_blocks(sharding, node, split, rule);
+    if (split == PASS_SPLIT_chosen && shard_preferred(sharding->splits, node->origin.module, &rule) == PASS_SPLIT_whole) split = PASS_SPLIT_whole;
+    else if (split == PASS_SPLIT_chosen) rule = NULL;
+    TRY(try_rows(sharding, &product, split, rule, &pays, done));
+    if (*done) return DW_OK;
+    if (split != PASS_SPLIT_whole && a->place.kind == SHARD_SPLIT && a->place.axis < ir_in(node, 0)->type.rank - 1) return DW_OK;   /* rows of it are other ranks' */
+    return try_columns(sharding, &product, split, pays, rule, done);
 }

@@ -39,6 +39,17 @@ typedef struct shard_record {
     shard_wish wishes[DW_MAX_RANK];
 } shard_record;
 
+/* A cut whose graph is thrown away: what each of its nodes takes, in order, and which of them are cut together, as one goes on with parts of another. */
+typedef struct shard_trial {
+    bool by_columns;                /* products that could be cut along k are cut by columns */
+    int count;                      /* nodes of the graph, as they were */
+    ir_node **nodes;
+    int64_t *sizes;                 /* of each symbol */
+    double *seconds, *whole;        /* by node: of what is made in its place, and of itself; INFINITY: nothing runs it */
+    int *group;                     /* whom a node is cut with, in front of it; itself: it is the first of its group */
+    bool *is_cut;
+} shard_trial;
+
 typedef struct sharding {
     ir_graph *graph;
     const pass_options *options;
@@ -56,6 +67,7 @@ typedef struct sharding {
     shard_record spare;             /* where memory for one ran out, which failed says: the pass ends behind the node */
     bool failed;
     text *report;
+    shard_trial *trial;             /* NULL: this is no trial */
 } sharding;
 
 /* Where the elements lie that an operand's part gives: along axis of the results, times / per as many as along the operand's. axis -1: none. */
@@ -106,7 +118,27 @@ dw_status shard_likeliest(sharding *sharding, ir_node *node, bool *done);
 dw_status shard_experts(sharding *sharding, ir_node *node, bool *done);       /* experts.c */
 dw_status shard_cut_packed(sharding *sharding, bool *changed);                /* packed.c: products whose results are taken apart become a product for each part */
 
+/* ---- cut.c ---- */
+dw_status shard_cut(sharding *sharding);
+void shard_clear_marks(ir_graph *graph);
+
+/* ---- trial.c: nothing where there is no trial ---- */
+dw_status shard_trial_begin(sharding *sharding);
+/* What was made behind before, and in front of node (NULL: up to the end), takes the place of node, or is what one that was made earlier tells other ranks. */
+dw_status shard_trial_add(sharding *sharding, ir_node *before, ir_node *node);
+int shard_trial_group(const shard_trial *trial, int node);
+
+/* ---- choose.c: what takes the least time ---- */
+/* Tells the policy, for layers that it has no line for. Nothing where no estimates are given. */
+dw_status shard_choose(sharding *sharding);
+
 /* ---- policy.c ---- */
 void shard_tell(sharding *sharding, const ir_node *node, const char *choice, const char *reason);
+/* others: what other ways take; may be NULL */
+void shard_explain(sharding *sharding, const ir_node *node, const char *choice, const char *reason, const char *others);
+/* What choose.c has found for a layer that no line names. chosen: by its readers. words: why, or what the other ways take; NULL: nothing is to be said. */
+dw_status shard_prefer(pass_splits *splits, const char *module, pass_split split, const char *words);
+bool shard_is_decided(const pass_splits *splits, const char *module);
+pass_split shard_preferred(const pass_splits *splits, const char *module, const char **words);
 
 #endif
