@@ -255,6 +255,8 @@ def _read_tensors(written: list[Any], model: nn.Module) -> list[tuple[str, torch
 
 def _encode(key: str, made: Any, model: nn.Module, forms: _Forms) -> bytes:
     program = made.program
+    if _program.COLLECTIVES in program.json:
+        raise Unsure("it names process groups, which mean something in this process alone")
     value, after = made.result
     outputs = [["name", o.name] if o.name is not None else ["given", o.given] if o.given is not None else ["size", _write_size(o.size)] if o.size is not None else
                ["constant", forms.constant(o.constant)] for o in program.outputs]

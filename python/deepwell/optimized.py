@@ -36,12 +36,21 @@ MAX_SPECIALISATIONS = 16
 MAX_SHAPES = 256
 
 
+def _cannot_be_copied() -> tuple[type, ...]:
+    """What modules that are parallel already hold: groups of processes, and meshes of them."""
+    if not torch.distributed.is_available():
+        return ()
+    from torch.distributed.device_mesh import DeviceMesh
+    return (torch.distributed.ProcessGroup, DeviceMesh)
+
+
 def in_eval_mode(model: nn.Module) -> nn.Module:
     """The same modules anew, in eval mode, on the same parameters and buffers."""
     shared: dict[int, Any] = {}
+    kept = (torch.Tensor, *_cannot_be_copied())
     for module in model.modules():
         for tensor in (*module._parameters.values(), *module._buffers.values(), *module.__dict__.values()):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, kept):
                 shared[id(tensor)] = tensor
     try:
         made = copy.deepcopy(model, shared)

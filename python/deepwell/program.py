@@ -17,6 +17,9 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+# Of targets that name process groups.
+COLLECTIVES = b"torch.ops._c10d_functional."
+
 SCHEMA_VERSION = {"major": 8, "minor": 17}
 
 # torch._export.serde numbers these; the numbers are part of the file format.
@@ -233,6 +236,8 @@ class _GraphWriter:
             return {"as_int": int(value)} if isinstance(value, torch.SymInt) else {"as_float": float(value)}
         if isinstance(value, (list, tuple)):
             return self.list(value, kind)
+        if isinstance(getattr(value, "group_name", None), str):     # a process group
+            return {"as_string": value.group_name}
         return {"as_custom_obj": {"name": type(value).__name__, "class_fqn": type(value).__name__}}
 
     def list(self, values: Iterable[Any], kind: str) -> dict[str, Any]:

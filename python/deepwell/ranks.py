@@ -9,6 +9,7 @@ own; nothing else of the program's travels in them.
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from typing import Any
 
@@ -17,9 +18,11 @@ import torch.distributed as dist
 
 from . import _core
 from .errors import Invalid, Lost
+from .program import COLLECTIVES
 
 _FIND_S = 0.8     # how long ranks that have failed look for those that are gone
 _SILENT = "silent"
+_axes_of: dict[str, str] = {}   # process groups by their names -> the axes that they are, "tp=2", of the meshes that communicators were made of
 
 
 def communicator(mesh: Any = None, *, timeout_s: float = 60.0) -> _core.Comm:
@@ -34,6 +37,9 @@ def communicator(mesh: Any = None, *, timeout_s: float = 60.0) -> _core.Comm:
     if not timeout_s > 0:
         raise Invalid(f"timeout_s is {timeout_s}; give seconds")
     names, ranks = _axes(mesh)
+    for axis, (name, size) in enumerate(zip(names, ranks.shape)):
+        group = dist.group.WORLD if mesh is None else mesh.get_group(axis)
+        _axes_of[group.group_name] = f"{name}={size}"
     return _core.Comm(dist.get_rank(), dist.get_world_size(), _Gloo(ranks, timeout_s), mesh=",".join(f"{name}={size}" for name, size in zip(names, ranks.shape)))
 
 
@@ -48,6 +54,16 @@ def _axes(mesh: Any) -> tuple[tuple[str, ...], torch.Tensor]:
     if ranks.flatten().tolist() != world.tolist():
         raise Invalid(f"the mesh holds the ranks {ranks.flatten().tolist()}; it must be all {len(world)} ranks in order, with the last axis innermost")
     return tuple(names), ranks
+
+
+def name_groups(program: bytes) -> bytes:
+    """A program's JSON with the axes of the mesh in place of the names of process groups, where a communicator has such an axis. The core refuses other groups by name."""
+    read = json.loads(program)
+    for node in read["graph_module"]["graph"]["nodes"]:
+        for given in node["inputs"] if node["target"].startswith(COLLECTIVES.decode()) else ():
+            if given["name"] == "group_name" and "as_string" in given["arg"]:
+                given["arg"]["as_string"] = _axes_of.get(given["arg"]["as_string"], given["arg"]["as_string"])
+    return json.dumps(read).encode()
 
 
 def _lines(ranks: torch.Tensor, axis: int) -> list[list[int]]:

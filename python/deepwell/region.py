@@ -15,7 +15,7 @@ from . import _core
 from .errors import DeepwellWarning, Mismatch, Unsupported
 from .placement import CPU, core_device, device_of, for_core
 from .precision import PrecisionPolicy
-from .program import Output, Program
+from .program import COLLECTIVES, Output, Program
 
 # The core's names of formats that torch has too.
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
@@ -102,7 +102,11 @@ def graph_of(source: str, program: Program, device: torch.device | None) -> Any:
     """The core's graph of a program, over its tensors, for models that run on device (None: the host): parameters of that GPU are read in place."""
     program.place = device if device is not None and device.type == "cuda" else None
     program.read = for_core(program.tensors, program.parameters, program.place)
-    graph = _core.Graph.program(source, program.json, program.read)
+    written = program.json
+    if COLLECTIVES in written:
+        from . import ranks
+        written = ranks.name_groups(written)
+    graph = _core.Graph.program(source, written, program.read)
     if any(name == "random.draw" for name, _ in graph.inputs):      # what the trainer gives, and no call from Python
         place = _DROPS.search(graph.print())
         raise Unsupported(f"{source}: the module drops elements at random, as it was traced in training mode; call .eval() (op dropout, in {place[1] if place else source})")

@@ -11,6 +11,9 @@ typedef struct capture_options {
     const char *model;      /* which models/<name>.json of an archive that holds several; default: the only one, or "model" */
 } capture_options;
 
+/* The note of a graph whose program had collectives of its own: each rank's weights and numbers are its own, so that graphs of ranks may differ in them. */
+#define CAPTURE_PARALLEL "parallel"
+
 /* The archive that torch.export.save writes (torch 2.9 and later) as a graph; options may be NULL. Weights are mapped from the file, never
  * copied, and named as the module names them; the file stays mapped until ir_weights_free. The record extra/tokenizer becomes the note
  * "tokenizer". On failure *graph is NULL, and weights may hold some of the file's tensors. */

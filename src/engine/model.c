@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "capture/capture.h"
+
 /* What generation that is added later is planned by. */
 static dw_status keep_options(dw_model *model, const dw_model_options *options)
 {
@@ -138,6 +140,27 @@ static dw_status hash_plan(const plan *plan, uint64_t *hash)
     return status;
 }
 
+/* Which collectives there are, and at which steps. */
+static dw_status hash_collectives(const plan *plan, uint64_t *hash)
+{
+    text words;
+    *hash = 0;
+    if (plan == NULL) return DW_OK;
+    text_init(&words, plan->context);
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
+        if (!op_has(node->op, OP_TRAIT_COLLECTIVE)) continue;
+        text_printf(&words, "%d %s %s %lld %s\n", i, op_get(node->op)->name, op_attr_text(&node->attrs, OP_ATTR_over), (long long)op_attr_int(&node->attrs, OP_ATTR_ranks), dw_format_name(ir_in(node, 0)->type.format));
+    }
+    const dw_status status = text_status(&words);
+    if (status == DW_OK) *hash = base_hash(text_string(&words), words.length, 0);
+    text_free(&words);
+    return status;
+}
+
+/* Was the model parallel when it was captured? Then each rank has numbers of its own in it, and what all have in common is what they tell each other. */
+static bool is_ranks_own(const dw_model *model) { return model->captured != NULL && map_find(&model->captured->notes, CAPTURE_PARALLEL) != NULL; }
+
 static uint64_t hash_word(const char *word, uint64_t seed) { return word != NULL ? base_hash(word, strlen(word), seed) : base_hash("", 1, seed); }
 
 static uint64_t hash_options(const dw_model_options *options)
@@ -156,10 +179,11 @@ static dw_status find_facts(const dw_model *model, comm_fact facts[COMM_FACTS])
     facts[3] = (comm_fact){"plan", 0};
     facts[4] = (comm_fact){"plan of the cached step", 0};
     facts[5] = (comm_fact){"plan of the prelude", 0};
-    if (model->captured != NULL) TRY(ir_hash(model->captured, &facts[2].hash));
-    TRY(hash_plan(model->full.plan, &facts[3].hash));
-    TRY(hash_plan(model->step.plan, &facts[4].hash));
-    return hash_plan(model->prelude.plan, &facts[5].hash);
+    dw_status (*const hash)(const plan *, uint64_t *) = is_ranks_own(model) ? hash_collectives : hash_plan;
+    if (model->captured != NULL && hash == hash_plan) TRY(ir_hash(model->captured, &facts[2].hash));
+    TRY(hash(model->full.plan, &facts[3].hash));
+    TRY(hash(model->step.plan, &facts[4].hash));
+    return hash(model->prelude.plan, &facts[5].hash);
 }
 
 static dw_status check_plans(const dw_model *model)
