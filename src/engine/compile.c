@@ -148,7 +148,7 @@ static plan_options plan_options_of(const dw_model *model, const plan_tuning *tu
 {
     const dw_model_options *options = &model->options;
     return (plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision, .dims = options->dims, .kernels = options->kernels, .tuning = tuning,
-                          .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone};
+                          .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .prepares = (model->flags & ENGINE_MODEL_PREPARES) != 0, .alone = model->alone};
 }
 
 dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered)

@@ -12,6 +12,9 @@
 
 enum { ENGINE_ALIGN = 64 };
 
+/* A flag of a model beside dw_model_flags: its plan prepares (plan.prepares). */
+#define ENGINE_MODEL_PREPARES (1u << 16)
+
 /* ---- constants.c: what is computed from weights once, shared by all plans of a model ---- */
 
 typedef struct engine_constant {
@@ -148,6 +151,7 @@ typedef struct engine_slot {
     plan_binding binding;
     uint64_t used;
     device_graph *graph;       /* its steps on a device that has graphs; else NULL */
+    device_graph *prepare;     /* those at an update; NULL: there are none */
     void **recorded;           /* inputs, outputs and bases that the graph has, */
     bool is_recorded;          /* where it has any */
 } engine_slot;
@@ -186,6 +190,7 @@ typedef struct engine_runner {
     void **states;
     size_t *state_bytes;
     bool *lent;                /* by state: the memory is that of another session's state */
+    void *packs;               /* what is packed at an update of weights; NULL: nothing */
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     engine_parcel parcel;
     engine_flight flights[ENGINE_FLIGHTS];   /* mark NULL: nobody looks ahead */
@@ -221,7 +226,9 @@ struct dw_session {
     size_t generation_bytes;
     void *serving;             /* src/serve's, of a session that a caller made */
     engine_paging paging;
-    const dw_session *lender;  /* whole runs have its states, where names and types are the same; NULL: all states are the session's own */
+    dw_session *lender;        /* whole runs have its states, where names and types are the same; NULL: all states are the session's own */
+    const plan_binding *prepared;   /* whose steps at an update were run, and nothing that they read or made has changed since; NULL: none */
+    uint64_t prepared_updates; /* of the model, then */
     unsigned flags;            /* of dw_session_flags */
     bool enqueued;             /* there were runs on streams */
     bool captured;             /* a graph of the caller's runs on its memory, which stays until the end */
@@ -232,7 +239,7 @@ struct dw_session {
 /* A session whose caches are as paging says. */
 dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **session);
 /* A session of another model, of the same device, whose whole runs read and write the states of lender's under the same names. lender outlives it, and has it reset no state. */
-dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, const dw_session *lender, dw_session **session);
+dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session *lender, dw_session **session);
 void engine_session_destroy(dw_session *session);   /* NULL is allowed; session->serving is the caller's */
 
 /* runner.c: one plan at work in a session */
@@ -246,6 +253,11 @@ void engine_memory_free(dw_session *session, void *memory, size_t bytes);
 dw_status engine_states_create(dw_session *session, engine_runner *runner);
 /* States as the export had them. */
 dw_status engine_states_reset(dw_session *session, engine_runner *runner);
+/* prepare.c: packs what runs want packed, once the steps at an update of weights have run. */
+dw_status engine_pack(dw_session *session, const engine_runner *runner, const plan_binding *binding);
+/* A run begins: have the steps at an update been run for this binding, and weights not changed since? And it has ended well: they have. A run that ends otherwise leaves nothing prepared. */
+bool engine_begin_prepared(dw_session *session, const plan_binding *binding);
+void engine_end_prepared(dw_session *session, const plan_binding *binding);
 /* states.c: states of whole runs by number; contiguous */
 int engine_state_count(const dw_session *session);
 /* Its name, and its shape without data. */

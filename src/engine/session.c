@@ -69,7 +69,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     return options->max_tokens > 0 ? generation_make_ready(session) : DW_OK;
 }
 
-static dw_status create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, const dw_session *lender, dw_session **result) {
+static dw_status create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session *lender, dw_session **result) {
     static const dw_session_options none = {0};
     void *memory;
     *result = NULL;
@@ -92,7 +92,7 @@ dw_status engine_session_create(dw_context *context, const dw_model *model, cons
     return create(context, model, options, paging, NULL, result);
 }
 
-dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, const dw_session *lender, dw_session **result) {
+dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session *lender, dw_session **result) {
     return create(context, model, options, &(engine_paging){0}, lender, result);
 }
 
@@ -117,7 +117,9 @@ dw_status dw_session_reset(dw_session *session) {
     return engine_states_reset(session, &session->step);
 }
 
-uint64_t dw_session_workspace_bytes(const dw_session *session) { return session->workspace_bytes; }
+uint64_t dw_session_workspace_bytes(const dw_session *session) {
+    return session->workspace_bytes + (session->full.program != NULL ? session->full.program->plan->pack_bytes : 0);
+}
 
 static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **binding) {
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
@@ -155,6 +157,7 @@ static dw_status widen(dw_session *session, engine_runner *runner) {
     else engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     session->workspace = workspace;
     session->workspace_bytes = bytes;
+    session->prepared = NULL;
     return DW_OK;
 }
 

@@ -170,7 +170,7 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
                             "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
                             word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
     if (step->picked != NULL) json_object_set_new(row, "row", word(shared, step->row->name));
-    if (node->origin.phase != NULL) json_object_set_new(row, "phase", word(shared, node->origin.phase));
+    if (step->at_update || node->origin.phase != NULL) json_object_set_new(row, "phase", word(shared, step->at_update ? "prepare" : node->origin.phase));
     if (node->op == OP_chain) add_members(row, plan, node);
     add_passed_over(row, plan, step);
     return row;

@@ -25,12 +25,13 @@ typedef struct training {
 /* ---- phases ---- */
 
 static const char forward[] = "fprop";
-static const char *phase_of(const ir_node *node) { return node->origin.phase != NULL ? node->origin.phase : forward; }
-static bool is_gradient(const char *phase) { return strcmp(phase, forward) != 0 && strcmp(phase, "update") != 0; }
+static const char prepare[] = "prepare";
+static const char *phase_of(const plan_step *step) { return step->at_update ? prepare : step->node->origin.phase != NULL ? step->node->origin.phase : forward; }
+static bool is_gradient(const char *phase) { return strcmp(phase, forward) != 0 && strcmp(phase, prepare) != 0 && strcmp(phase, "update") != 0; }
 
 /* A row for each phase, in the order in which programs have them. */
 static json_t *phases_json(const plan *plan) {
-    static const char *const phases[] = {forward, "again", "dgrad", "wgrad", "update"};
+    static const char *const phases[] = {prepare, forward, "again", "dgrad", "wgrad", "update"};
     json_t *rows = json_array();
     for (size_t p = 0; p < COUNT_OF(phases); p++) {
         double seconds = 0, flops = 0;
@@ -38,7 +39,7 @@ static json_t *phases_json(const plan *plan) {
         for (int i = plan->load_count; i < plan->step_count; i++) {
             const plan_step *step = &plan->steps[i];
             op_work work;
-            if (strcmp(phase_of(step->node), phases[p]) != 0) continue;
+            if (strcmp(phase_of(step), phases[p]) != 0) continue;
             steps++;
             seconds += step->seconds;
             if ((op_get(step->node->op)->traits & OP_TRAIT_CONTRACTION) && ir_work(plan->graph, step->node, plan->typical, &work) == DW_OK) flops += work.flops;
@@ -83,19 +84,20 @@ static void add_kept(json_t *facts, json_t *layers, const plan_binding *binding,
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
         if (!has_memory(v)) continue;
-        const ir_node *made = plan->steps[v->first].node, *read = plan->steps[v->last].node;
+        const plan_step *made = &plan->steps[v->first], *read = &plan->steps[v->last];
         const double bytes = (double)binding->bytes[i];
         if (is_logits[i]) {
             add_bytes(facts, "logits_bytes", bytes);
             if (bytes > json_number_value(json_object_get(facts, "logits_largest_bytes"))) json_object_set_new(facts, "logits_largest_bytes", json_integer((json_int_t)bytes));
             continue;
         }
+        if (v->prepared && v->last >= plan->run_first) add_bytes(facts, "prepared_bytes", bytes);
         if (strcmp(phase_of(made), forward) != 0 || !is_gradient(phase_of(read))) continue;
         if (ir_is_weight(v->value)) {
             add_bytes(facts, "weights_bytes", bytes);
             continue;
         }
-        json_t *row = layer_row(layers, made->origin.module);
+        json_t *row = layer_row(layers, made->node->origin.module);
         add_bytes(facts, "bytes", bytes);
         add_bytes(facts, "values", 1);
         add_bytes(row, "kept_bytes", bytes);
@@ -136,7 +138,7 @@ static json_t *peak_json(const plan_binding *binding) {
     }
     if (at < 0) return json_null();
     const ir_node *node = plan->steps[at].node;
-    return json_pack("{s:I, s:i, s:s, s:s, s:s}", "bytes", (json_int_t)most, "value", ir_out(node)->id, "op", op_get(node->op)->name, "phase", phase_of(node), "module",
+    return json_pack("{s:I, s:i, s:s, s:s, s:s}", "bytes", (json_int_t)most, "value", ir_out(node)->id, "op", op_get(node->op)->name, "phase", phase_of(&plan->steps[at]), "module",
                      node->origin.module != NULL ? node->origin.module : "");
 }
 
@@ -159,7 +161,8 @@ static dw_status program_json(training *t, const program *p, json_t **result) {
         add_kept(kept, layers, &binding, is_logits);
         add_again(kept, layers, &binding);
         json_object_set_new(facts, "peak", peak_json(&binding));
-        json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)(base_align_up(binding.value_bytes, ENGINE_ALIGN) + base_align_up(binding.scratch_bytes, ENGINE_ALIGN))));
+        add_bytes(kept, "packed_bytes", (double)plan->pack_bytes);
+        json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)(base_align_up(binding.value_bytes, ENGINE_ALIGN) + base_align_up(binding.scratch_bytes, ENGINE_ALIGN) + plan->pack_bytes)));
     }
     plan_binding_destroy(&binding);
     return status;
@@ -239,7 +242,7 @@ static dw_status facts_of_training(training *t, json_t **result) {
 static dw_status make_models(training *t, const char *chip) {
     const dw_trainer_options *options = &t->options;
     dw_model_options micro = {.precision = options->precision, .policy = options->policy, .device = chip != NULL ? NULL : options->device, .dims = options->dims, .kernels = options->kernels, .chip = chip,
-                              .flags = DW_MODEL_PLAN_ONLY};
+                              .flags = DW_MODEL_PLAN_ONLY | (t->graphs.sums ? ENGINE_MODEL_PREPARES : 0)};
     const dw_model_options update = {.device = micro.device, .chip = chip, .flags = DW_MODEL_PLAN_ONLY};
     ir_graph *graph = t->graphs.micro, *second = t->graphs.update;
     t->graphs.micro = t->graphs.update = NULL;

@@ -29,6 +29,8 @@ static void print_kept(text *out, const json_t *program) {
     const char *name;
     text_printf(out, "kept for gradients: %.1f MB in %.0f values, logits not counted; made again: %.1f MB by %.0f steps, %.1f us estimated\n", megabytes(kept, "bytes"), number(kept, "values"),
                 megabytes(kept, "again_bytes"), number(kept, "again_steps"), number(kept, "again_us"));
+    if (number(kept, "prepared_bytes") + number(kept, "packed_bytes") > 0)
+        text_printf(out, "prepared once after each update of weights, for all micro-batches: %.1f MB as they are, %.1f MB packed\n", megabytes(kept, "prepared_bytes"), megabytes(kept, "packed_bytes"));
     if (number(kept, "weights_bytes") > 0) text_printf(out, "weights in the formats that products read, which gradients read too: %.1f MB\n", megabytes(kept, "weights_bytes"));
     if (json_array_size(json_object_get(kept, "layers")) > 0) text_printf(out, "  %-32s %10s %10s %10s  %s\n", "layer", "kept MB", "again MB", "again us", "kept MB by what makes them");
     json_array_foreach(json_object_get(kept, "layers"), i, row) {

@@ -10,18 +10,20 @@ dw_status plan_new_steps(plan *plan)
     for (ir_node *node = graph->first; node != NULL; node = node->next) count++;
     TRY_NEW(plan->steps, &plan->arena, count);
     plan->step_count = 0;
-    for (int load = 1; load >= 0; load--) {
+    for (int phase = 0; phase < 3; phase++) {
         for (ir_node *node = graph->first; node != NULL; node = node->next) {
-            bool at_load = plan_value_of(ir_out(node))->key != NULL;
-            if (at_load != (load == 1)) continue;
+            const plan_value *result = plan_value_of(ir_out(node));
+            const bool at_load = result->key != NULL, at_update = result->prepared;
+            if (phase != (at_load ? 0 : at_update ? 1 : 2)) continue;
             plan_step *step = &plan->steps[plan->step_count++];
-            *step = (plan_step){.node = node, .at_load = at_load};
+            *step = (plan_step){.node = node, .at_load = at_load, .at_update = at_update};
             node->mark = step;
             const op_def *op = op_get(node->op);
             if (strstr(op->attributes, "post") != NULL)
                 TRY(op_post_parse(plan->context, ir_attr_text(node, OP_ATTR_post), &step->post));
         }
-        if (load == 1) plan->load_count = plan->step_count;
+        if (phase == 0) plan->load_count = plan->step_count;
+        if (phase == 1) plan->run_first = plan->step_count;
     }
     return DW_OK;
 }
@@ -60,15 +62,15 @@ dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint3
         typical.run.tuned_count = step->tuned_count;
         TRY(kernel_pick(row, &typical.run, &step->picked));
     }
-    if (step->at_load || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
+    if (step->at_load || step->at_update || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
     const ir_value *operand = ir_in(step->node, row->packs);
-    const char *key = operand ? plan_value_of(operand)->key : NULL;
-    if (key == NULL) return DW_OK;
+    if (operand == NULL || !plan_stays(plan, operand)) return DW_OK;
+    const char *key = plan_value_of(operand)->key;
     TRY(op_tensor_bind(plan->context, in[row->packs], plan->typical, NULL, &weight));
     TRY_NEW(packing, &plan->arena, 1);
-    if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key, row->name);
+    if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key != NULL ? key : "a trained parameter", row->name);
     step->packing = packing;
-    return pack_key(plan, key, packing, &step->pack_key);
+    return key == NULL ? DW_OK : pack_key(plan, key, packing, &step->pack_key);
 }
 
 /* "op=kernel,op=kernel" is well formed and names ops that there are. */

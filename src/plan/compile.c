@@ -233,7 +233,7 @@ static void reuse_operand(const plan *plan, const plan_step *step, int number)
     int slot = kernel_in_place(step->row, number);
     if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) return;
     plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
-    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->taken != NULL) return;
+    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->prepared || operand->taken != NULL) return;
     if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) return;
     if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) return;
     result->base = operand;
@@ -264,7 +264,7 @@ static void mark_lives(plan *plan)
             root->last = i;
         }
         for (int k = 0; k < node->n_in; k++)
-            if (ir_in(node, k) != NULL) plan_value_of(ir_in(node, k))->root->last = i;
+            if (ir_in(node, k) != NULL && (plan->steps[i].pack == NULL || plan->steps[i].row->packs != k)) plan_value_of(ir_in(node, k))->root->last = i;
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
@@ -306,12 +306,14 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     ir_renumber(plan->graph);
     TRY(plan_number_values(plan));
     TRY(plan_find_constants(plan));
+    plan_find_prepared(plan);
     TRY(choose(plan, argument));
     bool changed;
     TRY(isolate_results(plan, &changed));
     if (changed) {
         TRY(plan_number_values(plan));
         TRY(plan_find_constants(plan));
+        plan_find_prepared(plan);
         TRY(choose(plan, argument));
     }
     plan_lay_out(plan);
@@ -323,7 +325,9 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     reuse_operands(plan);
     find_roots(plan);
     settle_places(plan);
+    TRY(plan_find_packs(plan));
     mark_lives(plan);
+    plan_keep_prepared(plan);
     return DW_OK;
 }
 
@@ -333,6 +337,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
     *result = NULL;
     TRY(plan_create(graph, options->chip, &plan));
     plan->invariant = options->invariant;
+    plan->prepares = options->prepares;
     plan->precision = arena_text(&plan->arena, options->precision ? options->precision : "");
     int symbols = dim_symbol_count(graph->dims);
     plan->typical = arena_new(&plan->arena, (size_t)symbols + 1, sizeof *plan->typical);

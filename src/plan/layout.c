@@ -197,19 +197,21 @@ void plan_lay_out(plan *plan)
 
 dw_status plan_drop_views(plan *plan)
 {
-    int kept = 0, load = 0;
+    int kept = 0, load = 0, update = 0;
     for (int i = 0; i < plan->step_count; i++) {
         plan_step *step = &plan->steps[i];
         if (is_view(step->node) && plan_value_of(ir_out(step->node))->view) {
             step->node->mark = NULL;
             continue;
         }
-        if (step->at_load) load++;
+        load += step->at_load;
+        update += step->at_update;
         plan->steps[kept] = *step;
         plan->steps[kept].node->mark = &plan->steps[kept];
         kept++;
     }
     plan->step_count = kept;
     plan->load_count = load;
+    plan->run_first = load + update;
     return DW_OK;
 }

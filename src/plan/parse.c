@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct named_step { int64_t id; bool at_load; const char *kernel, *way, *tuned; } named_step;
+typedef struct named_step { int64_t id; bool at_load, at_update; const char *kernel, *way, *tuned; } named_step;
 typedef struct named_steps {
     named_step *items;
     size_t count, capacity;
@@ -80,7 +80,8 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
     while (scan->kind != SCAN_END) {
         named_step step = {0};
         TRY(scan_accept(scan, "load", &step.at_load));
-        if (!step.at_load) TRY(scan_expect(scan, "run"));
+        if (!step.at_load) TRY(scan_accept(scan, "prepare", &step.at_update));
+        if (!step.at_load && !step.at_update) TRY(scan_expect(scan, "run"));
         if (scan->kind != SCAN_VALUE) return scan_fail(scan, "expected the value that the step makes");
         step.id = scan->integer;
         TRY(scan_next(scan));
@@ -99,7 +100,7 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
     return DW_OK;
 }
 
-typedef struct plan_header { const char *name, *chip, *hash, *precision, *typical; bool invariant; } plan_header;
+typedef struct plan_header { const char *name, *chip, *hash, *precision, *typical; bool invariant, prepares; } plan_header;
 
 static dw_status parse_header(scanner *scan, plan_header *header)
 {
@@ -115,6 +116,8 @@ static dw_status parse_header(scanner *scan, plan_header *header)
     TRY(scan_end_of_line(scan));
     TRY(scan_accept(scan, "invariant", &header->invariant));
     if (header->invariant) TRY(scan_end_of_line(scan));
+    TRY(scan_accept(scan, "prepares", &header->prepares));
+    if (header->prepares) TRY(scan_end_of_line(scan));
     TRY(scan_expect(scan, "typical"));
     TRY(scan_string(scan, &header->typical));
     return scan_end_of_line(scan);
@@ -144,8 +147,8 @@ static dw_status check_steps(const plan *plan, const named_steps *named)
     for (int i = 0; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
         const named_step *line = find_named(named, step->node->out[0]->id);
-        if (line == NULL || line->at_load != step->at_load)
-            return base_fail(plan->context, DW_CORRUPT, "%s: step %%%d runs %s", named->source, step->node->out[0]->id, step->at_load ? "at load" : "each time");
+        if (line == NULL || line->at_load != step->at_load || line->at_update != step->at_update)
+            return base_fail(plan->context, DW_CORRUPT, "%s: step %%%d runs %s", named->source, step->node->out[0]->id, step->at_load ? "at load" : step->at_update ? "after an update" : "each time");
     }
     return DW_OK;
 }
@@ -167,6 +170,7 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
     plan *plan;
     TRY(plan_create(graph, chip, &plan));
     plan->invariant = header.invariant;
+    plan->prepares = header.prepares;
     plan->precision = arena_text(&plan->arena, header.precision);
     plan->typical = arena_new(&plan->arena, (size_t)dim_symbol_count(graph->dims) + 1, sizeof *plan->typical);
     status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;

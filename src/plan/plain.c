@@ -76,7 +76,7 @@ static bool find_plain(plan *plan, int read, plan_plain *plain) {
     if (product->node->op != OP_matmul) return false;
     const ir_value *value = ir_in(product->node, 0);
     const plan_step *made = maker_of(value);
-    if (made == NULL || made->at_load || made->row == NULL || value->result != 0 || value->use_count != 1 || plan_is_result(plan->graph, value)) return false;
+    if (made == NULL || made->at_load || made->at_update || made->row == NULL || value->result != 0 || value->use_count != 1 || plan_is_result(plan->graph, value)) return false;
     *plain = (plan_plain){.value = plan_value_of(value), .made = (int)(made - plan->steps), .read = read};
     return find_made(made, product, plain);
 }
@@ -112,7 +112,7 @@ static bool find_beside(const plan *plan, int read, plan_plain *plain) {
     const ir_node *node = plan->steps[read].node;
     const ir_value *x = node->op == OP_quantize ? ir_in(node, 0) : NULL;
     const plan_step *made = x != NULL ? maker_of(x) : NULL;
-    if (made == NULL || made->at_load || x->use_count < 2 || !is_plain_norm(made->node) || dw_format_is_block(x->type.format)) return false;
+    if (made == NULL || made->at_load || made->at_update || x->use_count < 2 || !is_plain_norm(made->node) || dw_format_is_block(x->type.format)) return false;
     if (!is_plainly_quantised(node) || op_quantize_round(&node->attrs) == NUM_ROUND_SEARCH || plan_is_result(plan->graph, ir_out(node))) return false;
     for (int i = 0; i < plan->plain_count; i++)
         if (plan->plains[i].beside && plan->plains[i].made == made - plan->steps) return false;

@@ -31,6 +31,7 @@ struct plan_value {
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
     int first, last;                  /* of bases in the workspace: the steps during which it is alive */
+    bool prepared;                    /* made by a step at an update, so it stays between runs */
     bool may_be_plain;                /* there is a plan_plain for it, of other bytes */
     const struct plan_plain *taken;   /* the plan_plain that it is all of its source by; NULL: none */
     const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
@@ -41,6 +42,7 @@ typedef struct plan_step {
     const kernel_row *row;
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
+    bool at_update;                   /* depends on these and on trained parameters, of a plan that prepares: run once after they have changed */
     double seconds;                   /* estimated at the typical sizes */
     uint32_t ways;                    /* of a row with ways: those that may be picked once sizes are known (kernel_run.ways) */
     const kernel_way *way;            /* the only one of them: it was asked for by name; else NULL */
@@ -50,6 +52,7 @@ typedef struct plan_step {
     int tuned_count;
     const char *pack_key;             /* of a packed operand: its name among the model's constants, */
     const kernel_packing *packing;    /* and how it is packed; NULL: nothing is packed */
+    const struct plan_pack *pack;     /* or it is packed after each update of weights, and this is where; NULL: at load */
     int verdict_count;
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
@@ -66,6 +69,13 @@ typedef struct plan_plain {
     bool beside;                      /* value is what a quantize, read, makes of the result of a norm, made, which can write both. No source */
 } plan_plain;
 
+/* An operand as runs' kernels want it, packed after each update of weights into the session's memory. */
+typedef struct plan_pack {
+    const plan_value *value;
+    const kernel_packing *packing;
+    size_t offset;                    /* in bytes, a multiple of 64 */
+} plan_pack;
+
 typedef struct plan {
     dw_context *context;
     arena arena;
@@ -78,8 +88,12 @@ typedef struct plan {
     int64_t *typical;                 /* a value of each symbol, for estimates */
     plan_value *values;
     int value_count;
-    plan_step *steps;                 /* those at load first, then those of every run */
-    int step_count, load_count;
+    bool prepares;                    /* what depends on trained parameters alone is made when these have changed, and not in every run. Runs change none of them */
+    plan_step *steps;                 /* those at load first, then those at an update, then those of every run */
+    int step_count, load_count, run_first;   /* of every run: from run_first on */
+    plan_pack *packs;
+    int pack_count;
+    size_t pack_bytes;                /* of all of them */
     plan_plain *plains;
     int plain_count;
 } plan;
@@ -115,7 +129,7 @@ typedef struct plan_options {
     const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
     const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
     const plan_tuning *tuning;        /* measured choices; may be NULL */
-    bool invariant;
+    bool invariant, prepares;
     const bool *alone;                /* by op: those that join no chain (pass_options); may be NULL */
 } plan_options;
 
@@ -185,6 +199,7 @@ typedef struct plan_bases {
     void *const *inputs, *const *outputs, *const *states;
     const dw_tensor *constants;
     const void *const *packed;
+    const uint8_t *packs;             /* where plan.packs are; NULL: there are none */
     pool *pool;
 } plan_bases;
 

@@ -9,6 +9,7 @@
  *       load %3 quantize_rows
  *       run  %7 matmul_bf16_avx512bf16   # 41.2 us, packs b, y in workspace
  * A way of a row that was asked for is behind it: cuda_matmul way cuda_matmul_wgmma. What was measured of its ways, too: tuned "16:way,128:way/variant", for so many rows.
+ * A plan that prepares says so behind its precision, and what it makes after an update of weights has "prepare" instead of "run".
  * What follows a '#' is for people: plan_parse derives it again from the graph and the kernels. */
 #include "plan/internal.h"
 
@@ -69,12 +70,12 @@ static void print_step(text *text, const plan *plan, const plan_step *step)
 {
     const ir_node *node = step->node;
     const plan_value *result = plan_value_of(node->out[0]);
-    text_printf(text, "  %s %%%d %s", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
+    text_printf(text, "  %s %%%d %s", step->at_load ? "load" : step->at_update ? "prepare" : "run ", node->out[0]->id, step->row->name);
     if (step->way != NULL) text_printf(text, " way %s", step->way->name);
     if (step->tuned_count > 0) print_tuned(text, plan, step);
     text_add(text, "   #");
     if (!step->at_load) text_printf(text, " %.1f us%s%s,", step->seconds * 1e6, step->picked != NULL ? " by " : "", step->picked != NULL ? step->picked->name : "");
-    if (step->pack_key != NULL) text_printf(text, " packs operand %d,", step->row->packs);
+    if (step->packing != NULL) text_printf(text, " packs operand %d,", step->row->packs);
     text_printf(text, " in %s%s%s\n", plan_place_name(result->place), result->base ? " over its operand" : "",
                 step->row->reference ? ", reference kernel" : "");
 }
@@ -85,6 +86,7 @@ dw_status plan_print(const plan *plan, text *text)
     text_printf(text, "plan %s\n  chip      \"%s\" \"%016" PRIx64 "\"\n  precision ", plan->graph->name, plan->chip.name, chip_hash(&plan->chip));
     text_json_string(text, plan->precision);
     if (plan->invariant) text_add(text, "\n  invariant");
+    if (plan->prepares) text_add(text, "\n  prepares");
     text_add(text, "\n  typical   \"");
     for (int i = 0, count = 0; i < dim_symbol_count(dims); i++)   /* a rank's place is no size, and the same text is all ranks' */
         if (strncmp(dim_symbol_name(dims, i), DIM_RANK, strlen(DIM_RANK)) != 0) text_printf(text, "%s%s=%" PRId64, count++ ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);

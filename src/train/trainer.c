@@ -35,8 +35,8 @@ static bool is_on_cpu(const dw_trainer_options *options) { return options->devic
 static dw_status make_models(dw_trainer *trainer, train_graphs *graphs) {
     const dw_trainer_options *options = &trainer->options;
     const dw_model_options model = {.precision = options->precision, .policy = options->policy, .device = options->device, .dims = options->dims, .kernels = options->kernels,
-                                    .flags = options->flags & DW_TRAINER_VERIFY ? DW_MODEL_VERIFY : 0};
-    const dw_model_options plain = {.device = options->device, .flags = model.flags};   /* an update has no layers */
+                                    .flags = (options->flags & DW_TRAINER_VERIFY ? DW_MODEL_VERIFY : 0) | (graphs->sums ? ENGINE_MODEL_PREPARES : 0)};
+    const dw_model_options plain = {.device = options->device, .flags = model.flags & ~ENGINE_MODEL_PREPARES};   /* an update has no layers */
     ir_graph *micro = graphs->micro, *update = graphs->update;
     dw_status status = DW_OK;
     graphs->micro = graphs->update = NULL;
