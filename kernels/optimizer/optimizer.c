@@ -1,4 +1,4 @@
-/* adamw on the CPU, in fp32: a parameter, its moments and its gradient are read once and written once, in place where the plan has them so. Elements do not depend on each
+/* adamw on the CPU, in fp32: parameters one after another; each, its moments and its gradient are read once and written once, in place where the plan has them so. Elements do not depend on each
  * other, so the bits are the same at any number of threads. */
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/rows.h"
@@ -9,8 +9,8 @@
 enum { GRAIN = 16384 };   /* elements of a task */
 
 const char *optimizer_reject(const kernel_problem *problem, text *why) {
-    for (int i = ADAMW_P; i <= ADAMW_G; i++) {
-        if (problem->in[i]->format != DW_FORMAT_f64) continue;
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i] == NULL || (i >= ADAMW_RATE && i <= ADAMW_SCALE) || problem->in[i]->format != DW_FORMAT_f64) continue;
         text_printf(why, "operand %d is f64, which is computed in double", i);
         return text_string(why);
     }
@@ -26,7 +26,7 @@ size_t optimizer_workspace(const kernel_run *run) {
 }
 
 typedef struct optimizer_job {
-    const op_call *call;
+    const dw_tensor *const *before, *const *after;   /* of one parameter */
     const cpu_rows *rows;
     adamw_loop loop;
     adamw_step step;
@@ -52,35 +52,44 @@ static void run_line(void *argument, const int64_t *offset, int64_t count) {
         const float *value[4];
         for (int i = 0; i < 4; i++) {
             const int64_t step = cpu_nest_step(&job->nest, 3 + i);
-            value[i] = cpu_load(job->rows, job->call->in[ADAMW_P + i], offset[3 + i] + at * step, step, part, before[i]);
+            value[i] = cpu_load(job->rows, job->before[i], offset[3 + i] + at * step, step, part, before[i]);
         }
         job->loop(&job->step, value[0], value[1], value[2], value[3], next, part);
         for (int i = 0; i < 3; i++) {
             const int64_t step = cpu_nest_step(&job->nest, i);
-            cpu_store(job->rows, after[i], job->call->out[i], offset[i] + at * step, step, part);
+            cpu_store(job->rows, after[i], job->after[i], offset[i] + at * step, step, part);
         }
     }
 }
 
 static bool is_in_place(const op_call *call) {
-    for (int i = 0; i < 3; i++)
-        if (call->out[i]->data != call->in[ADAMW_P + i]->data) return false;
+    for (int i = 0; i < call->n_out; i++)
+        if (call->out[i]->data != call->in[op_updated(call->op->id, i)]->data) return false;
     return true;
+}
+
+static void run_parameter(optimizer_job *job, pool *pool) {
+    const dw_tensor *p = job->before[0];
+    if (op_tensor_count(p) == 0) return;
+    cpu_nest_start(&job->nest, p->rank, p->dims);
+    for (int i = 0; i < 3; i++) cpu_nest_add(&job->nest, job->after[i]);
+    for (int i = 0; i < 4; i++) cpu_nest_add(&job->nest, job->before[i]);
+    cpu_nest_merge(&job->nest);
+    cpu_nest_run(&job->nest, pool, GRAIN, run_line, job);
 }
 
 dw_status optimizer_run(const kernel_run *run) {
     const op_call *call = &run->call;
-    const dw_tensor *p = call->in[ADAMW_P], *scale = op_operand(call, ADAMW_SCALE);
+    const dw_tensor *scale = op_operand(call, ADAMW_SCALE);
     const op_attrs *attrs = call->attrs;
-    optimizer_job job = {.call = call, .rows = cpu_rows_of(run->chip), .loop = loop_of(run->chip)};
+    optimizer_job job = {.rows = cpu_rows_of(run->chip), .loop = loop_of(run->chip)};
     job.step = adamw_step_of(op_attr_real(attrs, OP_ATTR_beta1), op_attr_real(attrs, OP_ATTR_beta2), op_attr_real(attrs, OP_ATTR_eps), op_attr_real(attrs, OP_ATTR_decay),
                              op_tensor_load(call->in[ADAMW_RATE], NULL), (double)op_tensor_load_int(call->in[ADAMW_STEP], NULL), scale != NULL ? op_tensor_load(scale, NULL) : 1);
     if (job.step.stays) return is_in_place(call) ? DW_OK : call->op->reference(call);
-    if (op_tensor_count(p) == 0) return DW_OK;
-    cpu_nest_start(&job.nest, p->rank, p->dims);
-    for (int i = 0; i < 3; i++) cpu_nest_add(&job.nest, call->out[i]);
-    for (int i = 0; i < 4; i++) cpu_nest_add(&job.nest, call->in[ADAMW_P + i]);
-    cpu_nest_merge(&job.nest);
-    cpu_nest_run(&job.nest, run->pool, GRAIN, run_line, &job);
+    for (int group = 0; group < op_update_groups(OP_adamw, call->n_in); group++) {
+        job.before = &call->in[op_update_operand(OP_adamw, group, ADAMW_P)];
+        job.after = &call->out[3 * group];
+        run_parameter(&job, run->pool);
+    }
     return DW_OK;
 }

@@ -1,4 +1,4 @@
-/* The loop of optimizer.h for the compiler to vectorise; each optimizer_<instruction set>.c defines ADAMW_LOOP, its name, and includes this. */
+/* The loops of optimizer.h for the compiler to vectorise; each optimizer_<instruction set>.c defines ADAMW_LOOP and SUMS_LOOP, their names, and includes this. */
 #include "kernels/optimizer/optimizer.h"
 
 void ADAMW_LOOP(const adamw_step *step, const float *p, const float *m, const float *v, const float *g, float *const next[3], int64_t count) {
@@ -10,5 +10,13 @@ void ADAMW_LOOP(const adamw_step *step, const float *p, const float *m, const fl
         next_p[i] = new_p;
         next_m[i] = new_m;
         next_v[i] = new_v;
+    }
+}
+
+void SUMS_LOOP(float factor, const float *sum, const float *g, float *next, int64_t count) {
+    float *restrict to = next;
+    for (int64_t i = 0; i < count; i++) {
+        const float share = g[i] * factor;
+        to[i] = sum[i] + share;
     }
 }

@@ -11,7 +11,7 @@
 typedef struct kernel_row kernel_row;
 typedef struct kernel_way kernel_way;
 
-enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 4 };   /* of one op */
+enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 48 };   /* of one op */
 
 /* What is asked of a kernel. */
 typedef struct kernel_problem {
@@ -115,7 +115,7 @@ int64_t kernel_result_rows(const op_call *call);
 
 /* ---- launches: a run on a GPU, in data ---- */
 
-enum { KERNEL_ARGUMENT_BYTES = 3072, KERNEL_SLOTS = 40 };
+enum { KERNEL_ARGUMENT_BYTES = 3072, KERNEL_SLOTS = 64 };
 
 /* What the device writes into a launch's arguments, as addresses change from run to run while all else stays. */
 typedef enum kernel_slot_kind {
@@ -298,7 +298,7 @@ size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);
 
 /* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result, of an op that updates
- * (OP_TRAIT_UPDATES) one further for each result. -1: none. */
+ * (OP_TRAIT_UPDATES) the one that the result is the new value of. -1: none. */
 int kernel_in_place(const kernel_row *row, int result);
 
 /* Does the row do norms whose bits are those of products that normalise their operand? */
@@ -440,7 +440,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     bound=X        of the error beside the largest result, where 1e-5 is not it
  *     world=N        of a collective: all ranks there are, which lie apart as in a mesh whose outermost axis is its own; absent: those that take part
  *     variant=N,..   it is for these variants alone, which are named by the ends of their names: m256n256 is matmul_tcgen05_half_m256n256 */
-enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8, KERNEL_CASE_COLUMNS = 8 };
+enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 9, KERNEL_CASE_CHOICES = 8, KERNEL_CASE_COLUMNS = 8 };
 
 typedef struct kernel_range { bool given; double low, high; } kernel_range;
 typedef struct kernel_choices { int count; double values[KERNEL_CASE_CHOICES]; } kernel_choices;

@@ -345,7 +345,7 @@ dw_status kernel_choose(arena *arena, const kernel_problem *asked, const kernel_
 
 int kernel_in_place(const kernel_row *row, int result) {
     if (result == 0 || row->in_place < 0) return row->in_place;
-    if (op_has(row->op, OP_TRAIT_UPDATES)) return row->in_place + result;
+    if (op_has(row->op, OP_TRAIT_UPDATES)) return op_updated(row->op, result);
     return result == 1 && op_has(row->op, OP_TRAIT_PAIRED) ? row->in_place + 1 : -1;
 }
 

@@ -104,6 +104,7 @@ op_id op_find(const char *name) {
 
 int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present) {
     const op_def *op = &ops[id];
+    if (op_has(id, OP_TRAIT_UPDATES)) return op->min_out * op_update_groups(id, n_in);
     const int brings = id == OP_cache_update ? (int)UPDATE_QUERIES : op->max_in - 1;   /* the operand that one more result comes of */
     const bool has_more = id == OP_attention ? op_attr_bool(attrs, OP_ATTR_lse) : id == OP_attention_backward ? op_attr_bool(attrs, OP_ATTR_dbias) : id == OP_sample ? op_attrs_get(attrs, OP_ATTR_length) != NULL : brings >= 0 && brings < n_in && present[brings];
     return op->min_out == op->max_out || has_more ? op->max_out : op->min_out;

@@ -31,7 +31,7 @@ enum op_trait {
     OP_TRAIT_ACTIVATION = 8192, /* what reads a product in the first half of an mlp */
     OP_TRAIT_NORM = 16384,      /* rows are shifted and scaled by their own statistics */
     OP_TRAIT_PAIRED = 32768,    /* what the first result is to the first operand the second is to the second: both are updated */
-    OP_TRAIT_UPDATES = 65536,   /* each result is the new value of the operand of its number */
+    OP_TRAIT_UPDATES = 65536,   /* each result is the new value of an operand (op_updated) */
     OP_TRAIT_COLLECTIVE = 131072 /* it reads the operand of other ranks as well, so all of them run it, in one order */
 };
 
@@ -208,6 +208,18 @@ enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS 
 enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
 
 enum { ADAMW_P, ADAMW_M, ADAMW_V, ADAMW_G, ADAMW_RATE, ADAMW_STEP, ADAMW_SCALE, ADAMW_OPERANDS };
+enum { SUMS_SUM, SUMS_G, SUMS_FACTOR, SUMS_OPERANDS };
+/* Operands of an op that updates many tensors at once (OP_TRAIT_UPDATES): those of the first, what is the same for all, those of the others one after another. */
+static inline int op_update_results(op_id op) { return op == OP_adamw ? 3 : 1; }   /* of each group, which has as many operands of its own, and a gradient; */
+static inline int op_update_common(op_id op) { return op == OP_adamw ? 3 : 1; }    /* operands that all have together */
+static inline int op_update_groups(op_id op, int n_in) {
+    const int own = op_update_results(op) + 1, first = own + op_update_common(op);
+    return n_in <= first ? 1 : 1 + (n_in - first + own - 1) / own;
+}
+/* The operand `place` of those of its own that the group has. */
+static inline int op_update_operand(op_id op, int group, int place) { return group == 0 ? place : op_update_common(op) + group * (op_update_results(op) + 1) + place; }
+/* The operand that the result is the new value of. */
+static inline int op_updated(op_id op, int result) { return op_update_operand(op, result / op_update_results(op), result % op_update_results(op)); }
 
 enum { SAMPLE_LOGITS, SAMPLE_PARAMETERS, SAMPLE_DRAW, SAMPLE_ROW, SAMPLE_COUNTS, SAMPLE_BIAS, SAMPLE_MASK, SAMPLE_OPERANDS };
 
@@ -242,7 +254,7 @@ op_id op_find(const char *name);          /* OP_COUNT when there is none */
 bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
 dw_status op_infer_types(op_infer *infer);
-/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse; attention_backward: 4 with dbias). */
+/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse; attention_backward: 4 with dbias; ops that update: so many for each group of operands). */
 int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present);
 
 /* ---- ranks (mesh.c, collective.c) ---- */

@@ -10,6 +10,8 @@
 #define OPTIMIZER_INLINE static inline
 #endif
 
+enum { UPDATES_ADAMW = 15, UPDATES_SUMS = 31 };   /* the most tensors that one op updates: of adamw, of accumulate */
+
 /* What a step does to each element, in double; stays: to none. */
 typedef struct adamw_step {
     double scale, keep_m, keep_v, new_m, new_v, keep_p, size, root, eps;

@@ -297,6 +297,7 @@ static dw_status add_update(ir_graph *graph, const pairs *pairs, ir_value *loss,
         TRY(train_rule_of(graph->context, rules, param->name, &param->type, &rule));
         TRY(rule->optimizer->emit(&e, rule, decayed, param, pairs->items[i].gradient));
     }
+    TRY(train_emit_pending(&e));
     graph->origin = (ir_origin){0};
     ir_renumber(graph);
     return DW_OK;
@@ -309,32 +310,67 @@ static dw_status name_sum(ir_graph *graph, const ir_value *param, const char **n
 
 static dw_format sum_format(const ir_value *param) { return param->type.format == DW_FORMAT_f64 ? DW_FORMAT_f64 : DW_FORMAT_f32; }
 
-/* Gradients times TRAIN_FACTOR are added to states. norms: the norm of these gradients is an output, or where sums: of the sums. */
-static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool of_sums) {
-    struct pairs normed = {.count = pairs->count};
-    ir_value *factor, *norm;
-    TRY_NEW(normed.items, &graph->arena, pairs->count);
-    ir_cursor_end(graph);
+/* A sum of its own right behind the gradient, whose memory is free then; small ones wait for each other at the end. */
+enum { ADDED_AT_ONCE = 1 << 16 };   /* elements from which a gradient does not wait */
+
+/* accumulate over these pairs of a state and what is added to it, behind the node that makes the value; NULL: at the end. */
+static dw_status emit_sums(ir_graph *graph, const ir_value *behind, int count, const pair *pairs, ir_value *factor) {
+    ir_value *in[SUMS_OPERANDS + 2 * TRAIN_SUMMED], *next;
+    if (count == 0) return DW_OK;
+    if (behind != NULL && behind->kind == IR_RESULT) ir_cursor_after(graph, behind->node);
+    else ir_cursor_end(graph);
     graph->origin = (ir_origin){0};
     TRY(ir_intern(graph, "update", &graph->origin.phase));
+    in[SUMS_FACTOR] = factor;
+    for (int i = 0; i < count; i++) {
+        in[op_update_operand(OP_accumulate, i, SUMS_SUM)] = pairs[i].param;
+        in[op_update_operand(OP_accumulate, i, SUMS_G)] = pairs[i].gradient;
+    }
+    TRY(ir_emit(graph, OP_accumulate, op_update_operand(OP_accumulate, count, 0), in, 0, NULL, &next));
+    for (int i = 0; i < count; i++) ir_set_next(pairs[i].param, next->node->out[i]);
+    return DW_OK;
+}
+
+static bool is_large(const ir_value *value) {
+    int64_t size, elements = 1;
+    for (int axis = 0; axis < value->type.rank; axis++) {
+        if (!dim_is_constant(value->type.dims[axis], &size)) return false;
+        if (size > ADDED_AT_ONCE) return true;
+        elements *= size;
+        if (elements > ADDED_AT_ONCE) return true;
+    }
+    return false;
+}
+
+/* Gradients times TRAIN_FACTOR are added to states. norms: the norm of these gradients is an output, or where of_sums: of the sums. */
+static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool of_sums) {
+    struct pairs normed = {.count = pairs->count};
+    struct pair waiting[TRAIN_SUMMED];
+    int count = 0;
+    ir_value *factor, *norm;
+    TRY_NEW(normed.items, &graph->arena, pairs->count);
     TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
     for (size_t i = 0; i < pairs->count; i++) {
         const ir_value *param = pairs->items[i].param;
         op_type type = param->type;
-        ir_value *sum, *g = pairs->items[i].gradient, *share, *next;
+        ir_value *sum, *gradient = pairs->items[i].gradient;
         const char *name;
         type.format = sum_format(param);
         TRY(name_sum(graph, param, &name));
         TRY(ir_add_state(graph, name, &type, NULL, &sum));
-        TRY(ir_emit_cast(graph, g, type.format, &g));
-        TRY(ir_emit_cast(graph, factor, type.format, &share));
-        TRY(ir_emit_2(graph, OP_mul, g, share, &g));
-        TRY(ir_emit_2(graph, OP_add, sum, g, &next));
-        ir_set_next(sum, next);
-        normed.items[i] = (pair){pairs->items[i].param, of_sums ? next : g};
+        normed.items[i] = (pair){sum, gradient};
+        if (is_large(gradient)) TRY(emit_sums(graph, gradient, 1, &normed.items[i], factor));
+        else waiting[count++] = normed.items[i];
+        if (count < TRAIN_SUMMED) continue;
+        TRY(emit_sums(graph, NULL, count, waiting, factor));
+        count = 0;
     }
+    TRY(emit_sums(graph, NULL, count, waiting, factor));
+    for (size_t i = 0; of_sums && i < pairs->count; i++) normed.items[i].gradient = normed.items[i].param->next;
+    ir_cursor_end(graph);
     if (norms) {
         TRY(add_norm(graph, &normed, &norm));
+        if (!of_sums) TRY(ir_emit_2(graph, OP_mul, norm, factor, &norm));
         TRY(ir_add_output(graph, TRAIN_NORM, norm));
     }
     ir_renumber(graph);

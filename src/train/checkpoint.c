@@ -104,6 +104,25 @@ static dw_status check_counts(const dw_trainer *trainer, const char *file, const
     return DW_OK;
 }
 
+/* "f32[5,3]" */
+static void print_type(text *words, const dw_tensor *tensor) {
+    text_printf(words, "%s[", dw_format_name(tensor->format));
+    for (int i = 0; i < tensor->rank; i++) text_printf(words, "%s%lld", i > 0 ? "," : "", (long long)tensor->dims[i]);
+    text_add(words, "]");
+}
+
+static dw_status fail_type(const dw_trainer *trainer, const char *file, const char *name, const dw_tensor *there, const dw_tensor *here) {
+    text words;
+    text_init(&words, trainer->context);
+    print_type(&words, there);
+    text_add(&words, ", the trainer's is ");
+    print_type(&words, here);
+    dw_status status = text_status(&words);
+    if (status == DW_OK) status = base_fail(trainer->context, DW_MISMATCH, "%s: tensor %s is %s", file, name, text_string(&words));
+    text_free(&words);
+    return status;
+}
+
 static dw_status find_kept(const dw_trainer *trainer, const char *file, const ir_weights *weights, const train_kept *kept, const ir_weight **weight) {
     const dw_tensor *here = &kept->state.tensor;
     *weight = ir_weights_find(weights, kept->state.name);
@@ -112,7 +131,7 @@ static dw_status find_kept(const dw_trainer *trainer, const char *file, const ir
     bool same = there->format == here->format && there->rank == here->rank;
     for (int i = 0; same && i < here->rank; i++) same = there->dims[i] == here->dims[i];
     if (same) return DW_OK;
-    return base_fail(trainer->context, DW_MISMATCH, "%s: tensor %s is of another format or shape than the trainer's", file, kept->state.name);
+    return fail_type(trainer, file, kept->state.name, there, here);
 }
 
 static dw_status take(dw_trainer *trainer, const char *file, const ir_weights *weights, int64_t *place) {

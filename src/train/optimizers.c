@@ -88,17 +88,59 @@ static dw_status optimizer_sgd(train_emitter *e, const train_rule *rule, bool de
     return change(e, param, next);
 }
 
-static dw_status optimizer_adamw(train_emitter *e, const train_rule *rule, bool decayed, ir_value *param, ir_value *gradient) {
-    ir_value *m, *v, *next;
-    TRY(add_state(e, "adamw.m.", param, &m));
-    TRY(add_state(e, "adamw.v.", param, &v));
+/* The next values of as many parameters as one op takes. */
+static dw_status emit_adamw(train_emitter *e, train_pending *pending) {
+    const train_rule *rule = pending->rule;
+    ir_value *in[ADAMW_OPERANDS + 4 * TRAIN_UPDATED], *next;
     const op_attr attrs[] = {op_set_real(OP_ATTR_eps, train_setting(rule, "eps")), op_set_real(OP_ATTR_beta1, train_setting(rule, "beta1")),
-                             op_set_real(OP_ATTR_beta2, train_setting(rule, "beta2")), op_set_real(OP_ATTR_decay, decayed ? train_setting(rule, "decay") : 0)};
-    TRY(ir_emit(e->graph, OP_adamw, 7, (ir_value *[]){param, m, v, gradient, e->rate, e->step, e->scale}, COUNT_OF(attrs), attrs, &next));
-    ir_set_next(param, next->node->out[0]);
-    ir_set_next(m, next->node->out[1]);
-    ir_set_next(v, next->node->out[2]);
+                             op_set_real(OP_ATTR_beta2, train_setting(rule, "beta2")), op_set_real(OP_ATTR_decay, pending->decayed ? train_setting(rule, "decay") : 0)};
+    if (pending->count == 0) return DW_OK;
+    in[ADAMW_RATE] = e->rate;
+    in[ADAMW_STEP] = e->step;
+    in[ADAMW_SCALE] = e->scale;
+    for (int i = 0; i < pending->count; i++) {
+        in[op_update_operand(OP_adamw, i, ADAMW_P)] = pending->params[i];
+        in[op_update_operand(OP_adamw, i, ADAMW_M)] = pending->m[i];
+        in[op_update_operand(OP_adamw, i, ADAMW_V)] = pending->v[i];
+        in[op_update_operand(OP_adamw, i, ADAMW_G)] = pending->gradients[i];
+    }
+    TRY(ir_emit(e->graph, OP_adamw, op_update_operand(OP_adamw, pending->count, 0), in, COUNT_OF(attrs), attrs, &next));
+    for (int i = 0; i < pending->count; i++) {
+        ir_set_next(pending->params[i], next->node->out[3 * i]);
+        ir_set_next(pending->m[i], next->node->out[3 * i + 1]);
+        ir_set_next(pending->v[i], next->node->out[3 * i + 2]);
+    }
+    pending->count = 0;
     return DW_OK;
+}
+
+static dw_status find_pending(train_emitter *e, const train_rule *rule, bool decayed, train_pending **found) {
+    for (train_pending *p = e->pending; p != NULL; p = p->next) {
+        if (p->rule != rule || p->decayed != decayed) continue;
+        *found = p;
+        return DW_OK;
+    }
+    TRY_NEW(*found, &e->graph->arena, 1);
+    **found = (train_pending){.rule = rule, .decayed = decayed, .next = e->pending};
+    e->pending = *found;
+    return DW_OK;
+}
+
+dw_status train_emit_pending(train_emitter *e) {
+    for (train_pending *p = e->pending; p != NULL; p = p->next) TRY(emit_adamw(e, p));
+    return DW_OK;
+}
+
+static dw_status optimizer_adamw(train_emitter *e, const train_rule *rule, bool decayed, ir_value *param, ir_value *gradient) {
+    train_pending *pending;
+    TRY(find_pending(e, rule, decayed, &pending));
+    const int i = pending->count;
+    pending->params[i] = param;
+    pending->gradients[i] = gradient;
+    TRY(add_state(e, "adamw.m.", param, &pending->m[i]));
+    TRY(add_state(e, "adamw.v.", param, &pending->v[i]));
+    pending->count++;
+    return pending->count == TRAIN_UPDATED ? emit_adamw(e, pending) : DW_OK;
 }
 
 static dw_status product(train_emitter *e, ir_value *a, ir_value *b, bool bt, ir_value **result) {

@@ -48,11 +48,26 @@ dw_status train_rule_of(dw_context *context, const train_rules *rules, const cha
 const train_optimizer *train_optimizer_get(int index);   /* NULL beyond the last */
 double train_setting(const train_rule *rule, const char *name);
 
+enum { TRAIN_UPDATED = 15, TRAIN_SUMMED = 31 };   /* as many as one adamw, and one accumulate, take */
+
+/* Parameters that one op is going to update, of one optimiser with the same settings. */
+typedef struct train_pending {
+    const train_rule *rule;
+    bool decayed;
+    int count;
+    ir_value *params[TRAIN_UPDATED], *m[TRAIN_UPDATED], *v[TRAIN_UPDATED], *gradients[TRAIN_UPDATED];
+    struct train_pending *next;
+} train_pending;
+
 /* What optimisers are emitted with. scale: gradients times this are clipped means; NaN where nothing may change. */
 struct train_emitter {
     ir_graph *graph;
     ir_value *rate, *step, *scale, *may_change;   /* may_change: bool [] */
+    train_pending *pending;
 };
+
+/* Behind the last parameter: the ops that are still to come. */
+dw_status train_emit_pending(train_emitter *emitter);
 
 /* ---- chunks.c: parts of logits ---- */
 

@@ -1260,6 +1260,25 @@ def optimizer():
     scalars = [torch.tensor(0.5), torch.tensor(1, dtype=torch.int32), torch.tensor(nan)]
     c.note("a scale of NaN leaves all as it is")
     c.add("adamw", [p, m, v, special(torch.float32)[9:], *scalars], [p, m, v], beta1=0.9, beta2=0.99, eps=1e-8, tolerance=0)
+    with apart("several"):
+        c.note("several parameters at once, of their own shapes and formats")
+        groups = [[normal(*shape, dtype=dtype), normal(*shape), normal(*shape).abs(), normal(*shape, dtype=other)]
+                  for shape, dtype, other in (((2, 3), torch.float32, torch.float32), ((5,), torch.bfloat16, torch.float32), ((), torch.float32, torch.bfloat16), ((0, 2), torch.float32, torch.float32))]
+        for scale in (0.5, nan):
+            scalars = [torch.tensor(0.01, dtype=torch.float64), torch.tensor(3), torch.tensor(scale, dtype=torch.float64)]
+            made = [x for p, m, v, g in groups for x in ([p, m, v] if scale != scale else step(p, m, v, g, 0.01, 3, scale))]
+            c.add("adamw", groups[0] + scalars + [x for group in groups[1:] for x in group], made, tolerance=0 if scale != scale else 2e-7, beta1=0.9, beta2=0.999, decay=0.01, eps=1e-8)
+
+    def accumulate(pairs, factor):
+        sums = [s if factor == 0 else (s.double() + g.double() * factor).to(s.dtype) for s, g in pairs]
+        c.add("accumulate", [*pairs[0], torch.tensor(factor, dtype=torch.float64), *[x for pair in pairs[1:] for x in pair]], sums, tolerance=None if factor != 0 and any(s.dtype != torch.float32 for s, g in pairs) else 0 if factor == 0 else 2e-7)
+
+    with apart("accumulate"):
+        for dtype in FLOATS:
+            accumulate([(normal(2, 5, dtype=dtype), normal(2, 5, dtype=dtype))], 0.25)
+        accumulate([(normal(3), normal(3)), (normal(2, 2), normal(2, 2, dtype=torch.bfloat16)), (normal(), normal()), (normal(0, 2), normal(0, 2))], 0.3)
+        c.note("a factor of 0 leaves all as it is")
+        accumulate([(normal(3), special(torch.float32)[9:12]), (normal(2), normal(2))], 0.0)
     with apart("sum_squares"):
         def squares(*xs):
             c.add("sum_squares", list(xs), torch.stack([x.double().square().sum() for x in xs]).sum().to(torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32), tolerance=2e-7)

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPERANDS = 64, MAX_RESULTS = 4, MAX_SYMBOLS = 16, MAX_RANKS = 8 };
+enum { MAX_OPERANDS = 64, MAX_RESULTS = 48, MAX_SYMBOLS = 16, MAX_RANKS = 8 };
 
 typedef struct number { int64_t integer; double real; } number;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_OPERANDS = 64, MAX_RESULTS = 8, MAX_RANKS = 16, SMALL_SIZE = 3 };
+enum { MAX_OPERANDS = 64, MAX_RESULTS = 48, MAX_RANKS = 16, SMALL_SIZE = 3 };
 
 struct evaluation {
     dw_context *context;
