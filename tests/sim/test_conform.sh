@@ -49,6 +49,7 @@ export program folder
     # The tiles by tcgen05 by name, several to each thread block.
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6,declines=40:12; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6:12; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_wgmma tests/conform/attention.txt"     # thread blocks that make several tiles
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:1 $part --kernel cuda_attention_wgmma tests/conform/attention.txt"     # or all of them
     [ ${#lines[@]} -gt 0 ] || for chip in b200:3 b300,units=2:12; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done

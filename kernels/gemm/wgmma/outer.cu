@@ -6,7 +6,7 @@
  * A group may begin at any row, which a box does, too. Its last block of 64 rows holds rows of the next group behind it: those become zeros in smem, of a and of b, as they may be anything. A group without
  * rows gives zeros. Registers: 24 (loads), 240. Speed on an H100 (2026-11-27): 326 to 357 TFLOP/s with 8 groups
  * (bench/results/h200/grouped.md). */
-#include "kernels/gemm/wgmma/outer.h"
+#include "kernels/gemm/outer.h"
 #include "kernels/gpu/pipe/ring.cuh"
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"

@@ -1,10 +1,10 @@
-/* The arguments of grouped_outer by wgmma: read by its host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
-#ifndef KERNELS_GEMM_WGMMA_OUTER_H
-#define KERNELS_GEMM_WGMMA_OUTER_H
+/* The arguments of grouped_outer by wgmma and by tcgen05: read by their host half, which fills them in, and by the device halves. Plain C that nvcc takes, too. */
+#ifndef KERNELS_GEMM_OUTER_H
+#define KERNELS_GEMM_OUTER_H
 
 #include "kernels/gemm/arguments.h"
 
-enum { OUTER_TILE_M = 128, OUTER_DEPTH = 64, OUTER_STAGES = 4, OUTER_THREADS = 384, OUTER_BARRIER_BYTES = 128 };
+enum { OUTER_TILE_M = 128, OUTER_DEPTH = 64, OUTER_STAGES = 4, OUTER_THREADS = 384, OUTER_TCGEN05_THREADS = 192, OUTER_BARRIER_BYTES = 128 };
 
 /* Maps of a [t,m] and b [t,n]: boxes of 64 columns by OUTER_DEPTH rows. */
 typedef struct outer_arguments {

@@ -1,12 +1,12 @@
-/* grouped_outer by wgmma: the host half of outer.cu. How many rows a group has only the device knows. Pure: knows no driver. */
-#include "kernels/gemm/wgmma/outer.h"
+/* grouped_outer by wgmma and by tcgen05: the host half of both rooms' outer.cu. How many rows a group has only the device knows. Pure: knows no driver. */
+#include "kernels/gemm/outer.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
-const char *grouped_outer_wgmma_refuses(const kernel_problem *problem, text *why) {
+static const char *refuses(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
     int64_t m, n;
     if (!is_half(a->format) || b->format != a->format) {
@@ -30,7 +30,7 @@ static bool is_in_pairs(const dw_tensor *x) { return x->strides[2] == 1 && x->st
 
 enum { MOST_GROUPS = 65535 };         /* of blocks along an axis of a grid */
 
-const char *grouped_outer_wgmma_takes(const kernel_run *run, text *why) {
+static const char *takes(const kernel_run *run, text *why) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     if (a->dims[0] == 0) return kernel_because(why, "there are no rows");
     if (!has_map(a) || !has_map(b)) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
@@ -46,8 +46,8 @@ static int tile_cols(const kernel_run *run) {
     return out->dims[2] <= 128 || wide < run->chip->units ? 128 : 256;
 }
 
-/* Not measured. */
-double grouped_outer_wgmma_seconds(const kernel_run *run) { return 4e-6 + kernel_run_roofline(run, run->call.in[0]->format, tile_cols(run) == 256 ? 0.6 : 0.45, 0.7); }
+/* Not measured. A tile of 128 x 256 asks the L2 cache for 96 bytes a cycle, one of 128 x 128 for 128: by tcgen05, whose matrix instructions are twice as fast, for half as much again as there is, or twice. */
+static double seconds(const kernel_run *run) { return 4e-6 + kernel_run_roofline(run, run->call.in[0]->format, tile_cols(run) == 256 ? 0.6 : 0.45, 0.7); }
 
 static void take_map(kernel_launch *launch, const kernel_run *run, int operand, const void *field) {
     const dw_tensor *x = run->call.in[operand];
@@ -64,12 +64,13 @@ static void take_map(kernel_launch *launch, const kernel_run *run, int operand, 
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
-dw_status grouped_outer_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
+/* entries: of bf16 and of f16, with tiles of 128 columns and of 256. */
+static dw_status shape(const kernel_run *run, kernel_launcher *launcher, const char *image, const char *const entries[2][2], int threads) {
     const dw_tensor *offsets = run->call.in[2], *out = run->call.out[0];
     const int cols = tile_cols(run);
     const bool is_bf16 = run->call.in[0]->format == DW_FORMAT_bf16;
     kernel_launch launch;
-    outer_arguments *g = cuda_launch(&launch, "grouped_outer_sm90", is_bf16 ? (cols == 256 ? "grouped_outer_bf16_n256" : "grouped_outer_bf16_n128") : cols == 256 ? "grouped_outer_f16_n256" : "grouped_outer_f16_n128", sizeof *g);
+    outer_arguments *g = cuda_launch(&launch, image, entries[is_bf16 ? 0 : 1][cols == 256], sizeof *g);
     g->rows = (int32_t)run->call.in[0]->dims[0];
     g->m = (int32_t)out->dims[1];
     g->n = (int32_t)out->dims[2];
@@ -82,7 +83,25 @@ dw_status grouped_outer_wgmma_shape(const kernel_run *run, kernel_launcher *laun
     cuda_take_array(&launch, run, KERNEL_RESULT, &g->out);
     cuda_take_fault(&launch, &g->fault);
     cuda_grid(&launch, base_ceil_div(g->n, cols), base_ceil_div(g->m, OUTER_TILE_M), out->dims[0]);
-    launch.block[0] = OUTER_THREADS;
+    launch.block[0] = (uint32_t)threads;
     launch.shared_bytes = (uint32_t)(OUTER_STAGES * (OUTER_TILE_M + cols) * OUTER_DEPTH * 2 + OUTER_BARRIER_BYTES);
     return launcher->add(launcher, &launch);
+}
+
+/* ---- the two ways ---- */
+
+const char *grouped_outer_wgmma_refuses(const kernel_problem *problem, text *why) { return refuses(problem, why); }
+const char *grouped_outer_wgmma_takes(const kernel_run *run, text *why) { return takes(run, why); }
+double grouped_outer_wgmma_seconds(const kernel_run *run) { return seconds(run); }
+dw_status grouped_outer_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
+    static const char *const entries[2][2] = {{"grouped_outer_bf16_n128", "grouped_outer_bf16_n256"}, {"grouped_outer_f16_n128", "grouped_outer_f16_n256"}};
+    return shape(run, launcher, "grouped_outer_sm90", entries, OUTER_THREADS);
+}
+
+const char *grouped_outer_tcgen05_refuses(const kernel_problem *problem, text *why) { return refuses(problem, why); }
+const char *grouped_outer_tcgen05_takes(const kernel_run *run, text *why) { return takes(run, why); }
+double grouped_outer_tcgen05_seconds(const kernel_run *run) { return seconds(run); }
+dw_status grouped_outer_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) {
+    static const char *const entries[2][2] = {{"grouped_outer_tcgen05_bf16_n128", "grouped_outer_tcgen05_bf16_n256"}, {"grouped_outer_tcgen05_f16_n128", "grouped_outer_tcgen05_f16_n256"}};
+    return shape(run, launcher, "grouped_outer_sm100", entries, OUTER_TCGEN05_THREADS);
 }
