@@ -98,11 +98,13 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
 
 def tcgen05_tiles_of(kind, elements):
     found = {}
-    for suffix in ("", "_groups", "" if kind == "PROMOTED" else "_parts"):
-        for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{suffix.upper()}", "name pair n boxes".split()):
+    lists = {"": "", "_groups": "_GROUPS"} | ({} if kind == "PROMOTED" else {"_parts": "_PARTS", "_swapped": "_SWAPPED", "_swapped_parts": "_SWAPPED"})
+    for suffix, list_of in lists.items():
+        for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{list_of}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
                 tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
-                found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=None) if suffix == "_groups" else tile      # boxes of a, as many as a group's rows need
+                loads = None if suffix == "_groups" else 2 if "swapped" in suffix else tile.loads     # boxes of a, as many as a group's rows need; all columns of a swapped tile in one
+                found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=loads)
     return found
 
 

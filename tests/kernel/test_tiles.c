@@ -232,6 +232,7 @@ static const way_claim ways[] = {
     {"cuda_matmul_tcgen05_tiles", "matmul bf16[8192,8192] bf16[8192,8192] at=true", KERNEL_RESOURCE_mma, 0.95, 1},
     {"cuda_matmul_tcgen05_tiles", "matmul bf16[8192,8192] bf16[8192,8192]", KERNEL_RESOURCE_mma, 0.95, 1},
     {"cuda_matmul_tcgen05_tiles", "matmul bf16[32768,1024] bf16[32768,1024] at=true to=f32", KERNEL_RESOURCE_mma, 0.6, 1},      /* a weight's gradient: 16 tiles of 256 x 256 for 74 pairs */
+    {"cuda_matmul_tcgen05_tiles", "matmul bf16[64,7168] bf16[2112,7168] bt=true", KERNEL_RESOURCE_memory, 0.068, 0.1},      /* swapped and in parts: unswapped 0.059 at most, by matrix instructions */
     {"cuda_grouped_tcgen05", "grouped_matmul bf16[4096,2048] bf16[128,1536,2048] i32[128] bt=true", KERNEL_RESOURCE_memory, 0, 0.12},
     {"cuda_grouped_tcgen05", "grouped_matmul bf16[65536,4096] bf16[8,14336,4096] i32[8] bt=true", KERNEL_RESOURCE_mma, 0.9, 1},
 };

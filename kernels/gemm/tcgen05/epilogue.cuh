@@ -93,6 +93,12 @@ INLINE void multiply_factors(const matmul_epilogue *e, float factor, float *valu
 
 /* ---- all together ---- */
 
+/* Of sums that the warp has not touched since it last waited for any: there is nothing to order. */
+INLINE void pass_on_sums(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(barrier);
+}
+
 /* What is passed on once sums have been loaded: an mbarrier in the cluster's window that one lane arrives at; 0: nobody waits. */
 INLINE void release_sums(uint32_t barrier) {
     if (barrier == 0) return;

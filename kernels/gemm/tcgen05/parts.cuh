@@ -20,40 +20,49 @@ INLINE uint4 *part_of_range(const matmul_tiles_arguments *g, const tiles_shape s
     return (uint4 *)g->parts.sums + place * (s.n / 4 * 32) + threadIdx.x % 32;
 }
 
-INLINE void load_columns(const int count, uint32_t sums, uint32_t *raw) {
+/* Of count columns those of there that a tile multiplies: of swapped operands perhaps fewer. */
+INLINE void load_columns(const int count, int there, uint32_t sums, uint32_t *raw) {
 #pragma unroll
-    for (int i = 0; i < count; i += 16) tmem_load_x16(raw + i, sums + i);
+    for (int i = 0; i < count; i += 16)
+        if (i < there) tmem_load_x16(raw + i, sums + i);
     tmem_wait_load_of(raw, count);
 }
 
-INLINE void write_part(const tiles_shape s, uint32_t sums, uint4 *to) {
+/* Of the columns from col on, as many as join_columns, those that a tile multiplies. */
+INLINE int columns_there(const tiles_shape s, int columns, int col) { return s.swapped ? columns - col : join_columns(s); }
+
+INLINE void write_part(const tiles_shape s, int columns, uint32_t sums, uint4 *to) {
     const int count = join_columns(s);
     uint32_t raw[64];
 #pragma unroll 1
-    for (int col = 0; col < s.n; col += count) {
-        load_columns(count, sums + col, raw);
+    for (int col = 0; col < columns; col += count) {
+        const int there = columns_there(s, columns, col);
+        load_columns(count, there, sums + col, raw);
 #pragma unroll
-        for (int i = 0; i < count / 4; i++) to[(col / 4 + i) * 32] = make_uint4(raw[4 * i], raw[4 * i + 1], raw[4 * i + 2], raw[4 * i + 3]);
+        for (int i = 0; i < count / 4; i++)
+            if (4 * i < there) to[(col / 4 + i) * 32] = make_uint4(raw[4 * i], raw[4 * i + 1], raw[4 * i + 2], raw[4 * i + 3]);
     }
 }
 
 /* own: the range whose part lies in tensor memory. */
 INLINE void add_parts(const matmul_tiles_arguments *g, const tiles_shape s, uint32_t sums, int first, int last, int own, int rank, int warp) {
-    const int count = join_columns(s);
+    const int count = join_columns(s), columns = tile_columns(g, s);
     float values[64];
     uint32_t raw[64];
 #pragma unroll 1
-    for (int col = 0; col < s.n; col += count) {
+    for (int col = 0; col < columns; col += count) {
+        const int there = columns_there(s, columns, col);
 #pragma unroll
         for (int i = 0; i < count; i++) values[i] = 0;
 #pragma unroll 1
         for (int range = first; range <= last; range++) {
             const uint4 *from = part_of_range(g, s, range, range == first, rank, warp) + col / 4 * 32;
             if (range == own) {
-                load_columns(count, sums + col, raw);
+                load_columns(count, there, sums + col, raw);
             } else {
 #pragma unroll
                 for (int i = 0; i < count / 4; i++) {
+                    if (4 * i >= there) continue;
                     const uint4 word = from[i * 32];
                     raw[4 * i] = word.x, raw[4 * i + 1] = word.y, raw[4 * i + 2] = word.z, raw[4 * i + 3] = word.w;
                 }
@@ -62,7 +71,8 @@ INLINE void add_parts(const matmul_tiles_arguments *g, const tiles_shape s, uint
             for (int i = 0; i < count; i++) values[i] += __uint_as_float(raw[i]);
         }
 #pragma unroll
-        for (int i = 0; i < count; i += 16) tmem_store_x16(sums + col + i, values + i);
+        for (int i = 0; i < count; i += 16)
+            if (i < there) tmem_store_x16(sums + col + i, values + i);
     }
     tmem_wait_store();
 }
@@ -78,7 +88,7 @@ INLINE bool join_parts(const matmul_tiles_arguments *g, const tiles_shape s, con
     if (is_leader) before = atom_add_relaxed(computed, 1);
     before = __shfl_sync(0xffffffff, before, 0);
     if (before < last - first) {
-        write_part(s, sums, part_of_range(g, s, own, own == first, p->rank, warp));
+        write_part(s, tile_columns(g, s), sums, part_of_range(g, s, own, own == first, p->rank, warp));
         release_sums(release);
         __syncwarp();
         if (is_leader) red_add_release(written, 1);

@@ -15,8 +15,8 @@ enum { STEPS = 4, BOTH_BLOCKS = 3 };
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
 
 /* What an entry is besides its sizes: its result is in blocks; rows of a come in groups, each with a matrix of b of its own; some tiles are several blocks' or pairs', each of which has some of its blocks
- * of k; a is stored [k,m], b [k,n]. */
-enum { FOR_BLOCKS = 1, FOR_GROUPS = 2, FOR_PARTS = 4, TURNED_A = 8, TURNED_B = 16 };
+ * of k; a is stored [k,m], b [k,n]; a tile's rows are those of b, and its columns those of a (swap.cuh). */
+enum { FOR_BLOCKS = 1, FOR_GROUPS = 2, FOR_PARTS = 4, TURNED_A = 8, TURNED_B = 16, SWAPPED = 32 };
 enum { TURNED_COLUMNS = 64, TURNED_BYTES = 64 * 128 };   /* of a box of an operand that lies turned: its 64 rows of k have so many columns */
 
 /* The constants of an entry; everything in here is known to the compiler. */
@@ -24,7 +24,7 @@ typedef struct tiles_shape {
     int kind;
     tiles_sizes sizes;
     int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
-    int blocks, groups, parts, at, bn;            /* 1: it is for these; a, b lie turned */
+    int blocks, groups, parts, at, bn, swapped;   /* 1: it is for these; a, b lie turned; they are swapped */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
@@ -42,6 +42,9 @@ typedef struct tiles_place {
 /* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
 typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
 
+/* Columns that a tile multiplies: of swapped operands no more than there are, as the host rounded them up. */
+INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
+
 /* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. */
 INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank) {
     const bool halves = g->epilogue.halving >= 0;
@@ -50,7 +53,7 @@ INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shap
     tile.row = (place.row * s.pair + rank) * TILES_ROWS;
     tile.begin = 0, tile.end = g->m, tile.group = 0;
     tile.col = place.col * (halves ? s.n / 2 : s.n);
-    tile.up = halves ? tile.col + g->epilogue.half : tile.col + s.n / 2;
+    tile.up = tile.col + (halves ? g->epilogue.half : tile_columns(g, s) / 2);
     return tile;
 }
 

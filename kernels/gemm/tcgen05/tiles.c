@@ -20,60 +20,77 @@ typedef struct tile_row {
     const char *image, *entry;
     const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
     bool claims;
-    bool blocks;                  /* its result is in blocks of mxfp8 or mxfp4 */
+    bool blocks;                  /* its result is in blocks of mxfp8, mxfp4 or fp8_1x128 */
     bool parts;                   /* thread blocks have equal numbers of blocks of k, whatever tile these are of (parts.cuh) */
     tiles_sizes sizes;
     tiles_layout lies;
+    bool swapped;                 /* its rows are those of b, its columns all those of a (swap.cuh) */
 } tile_row;
 
-#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}, {false, false}}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}, {false, false}},
+#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}, {false, false}, false}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}, {false, false}, false},
 #define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
-#define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, 0)
-#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}},
+#define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
+#define SWAPPED_ROW(kind, image, entry, parts, ...) {kind, image, entry, entry, false, false, parts, {__VA_ARGS__}, {false, false}, true},
+#define SWAPPED(kind, element, name, tiles, ...)                                                                                                             \
+    SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped", false, __VA_ARGS__, tiles, 0)                          \
+    SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped_parts", true, __VA_ARGS__, tiles, 0)
+#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}, false},
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) PARTS(KIND_HALF, half, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED(name, ...) SWAPPED(KIND_HALF, half, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
-#define TURNED_ROW(entry, parts, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", entry, entry, false, false, parts, {__VA_ARGS__, 0, 0}, {at, bn}},
+#undef TILES_DENSE_SWAPPED
+#define TURNED_ROW(entry, parts, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", entry, entry, false, false, parts, {__VA_ARGS__, 0, 0}, {at, bn}, false},
 #define TILES_TURNED(name, at, bn, ...) TURNED_ROW("matmul_tcgen05_half_" #name, false, at, bn, __VA_ARGS__) TURNED_ROW("matmul_tcgen05_half_" #name "_parts", true, at, bn, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_TURNED
 #define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) PARTS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED(name, ...) SWAPPED(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
+#undef TILES_DENSE_SWAPPED
 #define TILES_PROMOTED(name, ...) ENTRY(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
+#define TILES_PROMOTED_BLOCKS(name, ...) BLOCKS(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_PROMOTED
+#undef TILES_PROMOTED_BLOCKS
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
+#undef TILES_SCALED_SWAPPED
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
+#undef TILES_SCALED_SWAPPED
 #define TILES_SCALED(name, ...) ENTRY(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
+#undef TILES_SCALED_SWAPPED
 };
 
 /* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them; those by block are one
@@ -84,7 +101,7 @@ bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
     return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
 static bool runs(const tile_row *t, tcgen05_kind kind, tiles_layout lies, bool halves, int64_t half) {
-    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && tcgen05_tile_runs(&t->sizes, halves, half);
+    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && (t->swapped ? !halves : tcgen05_tile_runs(&t->sizes, halves, half));
 }
 
 static tiles_layout layout_of(const op_attrs *attrs) { return (tiles_layout){op_attr_bool(attrs, OP_ATTR_at), !op_attr_bool(attrs, OP_ATTR_bt)}; }
@@ -107,7 +124,7 @@ static bool has_tile(tcgen05_kind kind, tiles_layout lies, bool blocks, bool hal
 }
 
 const char *tcgen05_no_tile(const tcgen05_product *product, bool blocks) {
-    if (product->kind == KIND_E4M3_BLOCK) return blocks ? "no tile with scales by block of k writes results in blocks" : "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
+    if (product->kind == KIND_E4M3_BLOCK) return blocks ? "no tile with scales by block of k joins so many columns and writes results in blocks" : "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
     return "half of n is not a multiple of 128, and scales come for 128 columns together";
 }
 
@@ -145,17 +162,19 @@ static const char *refuses(const kernel_problem *problem, bool blocks, text *why
 
 const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) { return refuses(problem, false, why); }
 
+static bool is_written(const op_type *out) { return out->format == DW_FORMAT_mxfp8 || out->format == DW_FORMAT_mxfp4 || (out->format == DW_FORMAT_fp8_1x128 && out->scale_layout == DW_SCALE_plain); }
+
 const char *matmul_tcgen05_tiles_blocks_refuses(const kernel_problem *problem, text *why) {
     op_type type;
     const op_type *result;
-    if (problem->out[0]->format != DW_FORMAT_mxfp8 && problem->out[0]->format != DW_FORMAT_mxfp4) return "it writes results in blocks of mxfp8 or mxfp4";
+    if (!is_written(problem->out[0])) return "it writes results in blocks of mxfp8, mxfp4 or fp8_1x128";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     return refuses(&plain, true, why);
 }
 
 /* ---- which tile, how long ---- */
 
-/* units_m, units_n: units of the result, which are tiles, or those of a pair. */
+/* units_m, units_n: units of the result, which are tiles, or those of a pair; of swapped operands units_m counts those of a row. */
 typedef struct tiles_call {
     int64_t m, n, n_out, k;
     bool halves, blocks;          /* blocks: the result is in such */
@@ -163,6 +182,7 @@ typedef struct tiles_call {
     tcgen05_product product;
     const tile_row *tile;
     int64_t units_m, units_n;
+    int64_t columns;              /* that a tile of swapped operands multiplies: whole instructions, of a pair each block's half */
     int64_t part_units, ranges;   /* of tiles in parts: units whose blocks of k are divided, and into how many ranges; else 0, 0 */
 } tiles_call;
 
@@ -184,8 +204,9 @@ static void size_parts(tiles_call *c, const chip_caps *chip) {
 
 static void size_units(tiles_call *c, const tile_row *t, const chip_caps *chip) {
     c->tile = t;
-    c->units_m = base_ceil_div(c->m, TILES_ROWS * t->sizes.pair);
-    c->units_n = base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
+    c->columns = t->swapped ? base_align_up((size_t)c->m, (size_t)(TILES_PART * t->sizes.pair)) : 0;
+    c->units_m = base_ceil_div(t->swapped ? c->n : c->m, TILES_ROWS * t->sizes.pair);
+    c->units_n = t->swapped ? 1 : base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
     size_parts(c, chip);
 }
 
@@ -216,12 +237,24 @@ kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
 /* A launch that clears the counters of parts, between others: a guess. */
 enum { CLEAR_NS = 2000 };
 
-static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
+/* As the tile has it, swapped where its operands are. */
+static kernel_product product_of(const tiles_call *c, const kernel_run *run) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                                     .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
+    kernel_product swapped = product;
+    swapped.m = product.n, swapped.n = product.m;
+    swapped.bits[0] = product.bits[1], swapped.bits[1] = product.bits[0];
+    return c->tile->swapped ? swapped : product;
+}
+
+static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
+    const kernel_product product = product_of(c, run);
     kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
     t.raster = (int)band_of(c, run->chip);
     t.streams = c->tile->parts;
+    t.trims = c->tile->swapped;
+    if (c->tile->swapped) t.epilogue_cycles *= (double)c->columns / t.n;
+    if (run->call.out[0]->format == DW_FORMAT_fp8_1x128) t.epilogue_cycles *= 2;   /* results are computed twice */
     t.ahead_s = c->tile->parts ? CLEAR_NS * 1e-9 : 0;
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
@@ -232,6 +265,9 @@ static bool divides(const tiles_call *c, const kernel_run *run, bool measured) {
     if (!c->tile->parts) return true;
     return !run->invariant && all <= INT32_MAX / 2 && (measured || all >= LEAST_RANGE * units_at_a_time(c->tile, run->chip));
 }
+
+/* Of swapped operands a tile has all rows of a. */
+static bool has_columns(const tiles_call *c) { return !c->tile->swapped || c->m <= c->tile->sizes.n; }
 
 /* What parts have to gain by estimate, as their clearing and waiting is a guess. */
 static const double PARTS_GAIN = 1.01;
@@ -249,7 +285,7 @@ static tiles_call call_of(const kernel_run *run) {
         kernel_tiles_bound bound;
         if (!runs(&tiles[i], c.product.kind, c.lies, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
         size_units(&c, &tiles[i], run->chip);
-        if (!divides(&c, run, measured == &tiles[i])) continue;
+        if (!divides(&c, run, measured == &tiles[i]) || (!has_columns(&c) && measured != &tiles[i])) continue;
         bound_of(&c, run, &bound);
         if (best != NULL && best == measured) break;
         const double seconds = bound.seconds * (tiles[i].parts ? PARTS_GAIN : 1);
@@ -287,6 +323,7 @@ static bool scales_run_on(const dw_tensor *a) {
 const char *matmul_tcgen05_tiles_takes(const kernel_run *run, text *why) {
     const tiles_call c = call_of(run);
     if (c.k == 0) return "k is 0";
+    if (!has_columns(&c)) return kernel_because(why, "%lld rows are more than the %d columns of the tile that was measured", (long long)c.m, c.tile->sizes.n);
     if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 4 || c.units_m * c.units_n > INT32_MAX / 2)
         return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
     if (c.product.scale_block > 0 && !scales_run_on(run->call.in[0])) return kernel_because(why, "a has batches of %lld rows, and tiles of scales for each", (long long)run->call.in[0]->dims[run->call.in[0]->rank - 2]);
@@ -379,6 +416,12 @@ static void take_operand(kernel_launch *launch, int operand, const tiles_call *c
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
+/* The instruction descriptor's bits that the host knows: types, of swapped operands the other way round, with N. */
+static uint32_t formats_of(const tiles_call *c) {
+    const uint32_t a = c->product.formats >> 7 & 7, b = c->product.formats >> 10 & 7;
+    return c->tile->swapped ? b << 7 | a << 10 | (uint32_t)(c->columns / 8) << 17 : c->product.formats;
+}
+
 dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *launcher) {
     const tiles_call c = call_of(run);
     const tile_row *t = c.tile;
@@ -388,24 +431,26 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     if (divides_k) TRY(clear_counters(run, launcher));
     matmul_tiles_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    g->m = (int32_t)c.m;
-    g->n = (int32_t)c.n;
+    g->m = (int32_t)(t->swapped ? c.n : c.m);
+    g->n = (int32_t)(t->swapped ? c.m : c.n);
+    g->columns = (int32_t)c.columns;
     g->blocks = (int32_t)blocks_of(&c);
     g->units_m = (int32_t)c.units_m;
     g->units_n = (int32_t)c.units_n;
     g->band = (int32_t)band_of(&c, run->chip);
     g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
-    g->formats = c.product.formats;
+    g->formats = formats_of(&c);
     g->claims = t->claims;
     if (c.blocks) take_result_blocks(run, &c, g);
     if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
-    take_operand(&launch, 0, &c, c.m, TILES_ROWS, g->map_a);
-    take_operand(&launch, 1, &c, c.n, t->sizes.n / 2, g->map_b);
+    take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
+    take_operand(&launch, 1, &c, c.n, t->swapped ? TILES_ROWS : t->sizes.n / 2, t->swapped ? g->map_a : g->map_b);
+    if (t->swapped) g->epilogue.by_tma = 0;
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
     if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);
     if (c.product.scale_tiles > 0) {
-        tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
-        tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
+        tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, t->swapped ? g->map_b_scales : g->map_a_scales);
+        tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, t->swapped ? g->map_a_scales : g->map_b_scales);
     }
     cuda_grid(&launch, (t->parts ? c.ranges : units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
     launch.block[0] = (uint32_t)tiles_threads(t->sizes);

@@ -11,13 +11,20 @@
 #define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED(name, ...)                                                              \
+    TILES_NAMED(NAMED(ENTRIES, name##_swapped), SWAPPED, KIND, __VA_ARGS__)                          \
+    TILES_NAMED(NAMED(ENTRIES, name##_swapped_parts), SWAPPED | FOR_PARTS, KIND, __VA_ARGS__)
 #elif defined(SCALED)
 #define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED(name, ...)                                                              \
+    TILES_NAMED(NAMED(ENTRIES, name##_swapped), SWAPPED, KIND, __VA_ARGS__)                          \
+    TILES_NAMED(NAMED(ENTRIES, name##_swapped_parts), SWAPPED | FOR_PARTS, KIND, __VA_ARGS__)
 #elif defined(PROMOTED)
 #define TILES_PROMOTED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
+#define TILES_PROMOTED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_PROMOTED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #elif defined(TURNED)
 #define TILES_TURNED(name, a_turned, b_turned, ...)                                                                        \

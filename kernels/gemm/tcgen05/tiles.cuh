@@ -12,7 +12,8 @@
  * tile overlap the epilogue of this one.
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
- * e4m3 with scales by block of k: promote.cuh. Tiles whose blocks of k are several blocks' or pairs': parts.cuh.
+ * e4m3 with scales by block of k: promote.cuh. Tiles whose blocks of k are several blocks' or pairs': parts.cuh. Few rows, for which the operands are swapped: swap.cuh; what this file calls a is b
+ * there, and the other way round.
  * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured, as no Blackwell was there; the README has what is predicted. */
 #ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
@@ -20,8 +21,10 @@
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/tma_pair.cuh"
+#include "kernels/gemm/tcgen05/blocks.cuh"
 #include "kernels/gemm/tcgen05/parts.cuh"
 #include "kernels/gemm/tcgen05/promote.cuh"
+#include "kernels/gemm/tcgen05/swap.cuh"
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
 
@@ -38,6 +41,7 @@ INLINE int b_row_bytes(const matmul_tiles_arguments *g, const tiles_shape s) { r
 INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
     const int first = b_row(g, s, tile), up = first + tile->up;
     tiles_loads loads = {tile->row, rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * b_row_bytes(g, s))};
+    if (s.swapped) loads.bytes = (uint32_t)(s.pair * TILES_ROWS * b_row_bytes(g, s) + g->columns * TILES_ROW_BYTES);
     if (!s.groups) return loads;
     loads.boxes = a_boxes(g, tile->row, tile->end);
     const int boxes = loads.boxes + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
@@ -56,7 +60,8 @@ INLINE void load_turned(const tiles_shape s, uint32_t to, const tensor_map *map,
     for (int i = 0; i < rows / TURNED_COLUMNS; i++) load_box(s, to + i * TURNED_BYTES, map, full, first + i * TURNED_COLUMNS, x);
 }
 
-/* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others. */
+/* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others; a single block brings them as two boxes, or as one where it has them
+ * all. */
 INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
@@ -68,7 +73,7 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
     }
     if (s.bn) load_turned(s, b, map_b, full, x, loads->col, s.n / 2);
     else load_box(s, b, map_b, full, x, loads->col);
-    if (s.pair > 1) return;
+    if (s.pair > 1 || s.swapped) return;
     if (s.bn) load_turned(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up, s.n / 2);
     else load_box(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up);
 }
@@ -149,9 +154,10 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
 
 /* ---- warp 1: products ---- */
 
-/* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; which operands lie turned; of block scales, which of a column's four bytes count. */
+/* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; which operands lie turned; of block scales, which of a column's four bytes count. Of swapped operands N comes with the
+ * formats. */
 INLINE constexpr uint32_t descriptor_of(const tiles_shape s, const int step) {
-    const uint32_t size = s.n / 8 << 17, id = s.kind == KIND_MXFP8 ? step : s.kind == KIND_MXFP4 ? step % 2 * 2 : 0;
+    const uint32_t size = s.swapped ? 0 : s.n / 8 << 17, id = s.kind == KIND_MXFP8 ? step : s.kind == KIND_MXFP4 ? step % 2 * 2 : 0;
     return s.scale_tiles == 0 ? size | 1u << 4 | (uint32_t)s.at << 15 | (uint32_t)s.bn << 16 | (uint32_t)(s.pair * TILES_ROWS / 16) << 24
                               : size | (uint32_t)(s.kind != KIND_NVFP4) << 23 | (uint32_t)s.pair << 27 | id << 4 | id << 29;
 }
@@ -258,12 +264,15 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
     const int columns = (halves ? s.n / 2 : s.n) * 4 / tiles_store_warps(s.sizes), parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
-    const bool in_blocks = s.blocks, staged = store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
-    float held[TILES_PART];
-    int held_col = 0;
+    const bool staged = store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
     row_place place = {row + (int)threadIdx.x % 32, tile->end, 0, halves ? e->half : g->n, row + (int)threadIdx.x % 32, b_row(g, s, tile)};
-    if (row >= (in_blocks ? g->scale_rows : tile->end) || row + 32 <= tile->begin) {
-        release_sums(release);
+    if (row >= (s.blocks ? g->scale_rows : tile->end) || row + 32 <= tile->begin) {
+        if (s.promotes || tiles_overlap(s.sizes) > 0) release_sums(release);   /* it has stored sums, or loaded some of a tile before behind what it passed on then */
+        else pass_on_sums(release);
+        return;
+    }
+    if (s.blocks) {
+        store_blocks(g, s, tile, row, share, sums, downwards, release, boxes);
         return;
     }
     if (s.groups) {
@@ -277,16 +286,6 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
         float values[TILES_PART];
         place.col = tile->col + part * TILES_PART;
         row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == shared - 1 ? release : 0);
-        if (in_blocks) {
-            if (turn % 2 == 1) {
-                const int col = place.col;
-                place.col = tile->col + part / 2 * 32;
-                store_block(g, held, values, place, held_col, col);
-            }
-            EACH_COLUMN held[i] = values[i];
-            held_col = tile->col + part * TILES_PART;
-            continue;
-        }
         if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
         else if (place.row < tile->end) row_store(e, values, place);
     }
@@ -307,12 +306,13 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
             tcgen05_fence_after();
         }
         const uint32_t release = counting(s, ring_empty(p->sums, turns.sums.stage));
-        if (!s.parts || tile.row + lanes >= tile.end || join_parts(g, s, p, &at, warp, sums, release))
-            store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, release, &boxes);
+        const bool is_whole = !s.parts || tile.row + lanes >= tile.end || join_parts(g, s, p, &at, warp, sums, release);
+        if (is_whole && s.swapped) store_columns(g, &tile, lanes, sums, release);
+        else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, release, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
     }
-    if (threadIdx.x % 32 == 0) tma_wait_read(0);
+    if (!s.swapped && threadIdx.x % 32 == 0) tma_wait_read(0);
 }
 
 /* ---- all together ---- */
@@ -422,7 +422,7 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                                 \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                      \
         const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), ((what) & FOR_BLOCKS) != 0, \
-                                   ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0};           \
+                                   ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0, ((what) & SWAPPED) != 0}; \
         matmul_tiles(&arguments, shape);                                                                                                                 \
     }
 

@@ -128,7 +128,7 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
         if flow.orders_nothing(case.text, line):
             return "other variables on its two sides"
     if op.startswith("fence.mbarrier_init"):
-        if not re.search(r"barrier\.cluster|multicast::cluster|\bmapa\b", case.text):
+        if re.search(r"(?m)^\.reqnctapercluster 1, 1, 1$", case.text) or not re.search(r"barrier\.cluster|multicast::cluster|\bmapa\b", case.text):
             return "no other CTA to tell"
         arrival = re.search(r"barrier\.cluster\.arrive[\w.]*", "\n".join(case.text.split("\n")[line:]))
         if arrival and "relaxed" not in arrival[0]:

@@ -1,0 +1,66 @@
+/* Results of tiles whose operands are swapped: the rows of a tile are those of b, its columns those of a, of which there are few. A thread has a column of the result, and TCGEN05_CHUNK rows
+ * of it, one below the other. Neighbours in a warp have neighbours in a row, so each load and store of a warp is of 32 elements side by side.
+ *
+ *   sums [32 lanes: columns of the result] x [16 columns of tensor memory: its rows] -> registers -> factors, post list -> a store for each row
+ *
+ * Steps that join columns are not done here. */
+#ifndef KERNELS_GEMM_TCGEN05_SWAP_CUH
+#define KERNELS_GEMM_TCGEN05_SWAP_CUH
+
+#include "kernels/gemm/tcgen05/epilogue.cuh"
+#include "kernels/gemm/tcgen05/tile.cuh"
+
+#define EACH_ROW _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
+
+/* A column of the result, and the first of the thread's rows. What is outside is computed, from operands taken as 0, and not stored. */
+typedef struct column_place { int col, cols, row, rows; } column_place;
+
+INLINE bool column_has(const column_place p, int i) { return p.col < p.cols && p.row + i < p.rows; }
+
+INLINE void column_factors(const matmul_epilogue *e, float all, float of_column, float *values, const column_place p) {
+    EACH_ROW values[i] *= (e->row_factors != 0 ? all * factor_at(e->row_factors, p.row + i, p.row + i < p.rows) : all) * of_column;
+}
+
+INLINE void column_step(const matmul_step *step, float *values, const column_place p) {
+    if (step->step != MATMUL_POST_bias && step->step != MATMUL_POST_add && step->step != MATMUL_POST_mul) {
+        EACH_ROW values[i] = row_function(step->step, values[i]);
+        return;
+    }
+    const int64_t first = p.row * step->row_stride + p.col * step->col_stride;
+    float x[TCGEN05_CHUNK];
+    EACH_ROW x[i] = column_has(p, i) ? load_operand(step, first + i * step->row_stride) : 0;
+    combine(step, TCGEN05_CHUNK, values, x);
+}
+
+INLINE void column_store(const matmul_epilogue *e, const float *values, const column_place p) {
+    const int64_t first = p.row * e->out_row_stride + p.col;
+    EACH_ROW {
+        if (!column_has(p, i)) continue;
+        const int64_t at = first + i * e->out_row_stride;
+        if (e->out_format == MATMUL_f32) ((float *)e->out)[at] = values[i];
+        else ((uint16_t *)e->out)[at] = (uint16_t)(e->out_format == MATMUL_bf16 ? cvt_bf16x2(values[i], 0) : cvt_f16x2(values[i], 0));
+    }
+}
+
+/* A warp's 32 columns of the result, of which the tile has all rows. release: told behind the last load of sums. */
+INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes, uint32_t sums, uint32_t release) {
+    const matmul_epilogue *e = &g->epilogue;
+    column_place place = {tile->row + lanes + (int)threadIdx.x % 32, g->m, 0, g->n};
+    if (tile->row + lanes >= g->m) {
+        pass_on_sums(release);
+        return;
+    }
+    const float all = row_factor(e, 0, 0), of_column = e->col_factors != 0 ? factor_at(e->col_factors, place.col, place.col < place.cols) : 1;
+#pragma unroll 1
+    for (; place.row < place.rows; place.row += TCGEN05_CHUNK) {
+        float values[TCGEN05_CHUNK];
+        load_sums(sums + place.row, values);
+        if (place.row + TCGEN05_CHUNK >= place.rows) release_sums(release);
+        column_factors(e, all, of_column, values, place);
+#pragma unroll 1
+        for (int number = 0; number < e->count; number++) column_step(&e->steps[number], values, place);
+        column_store(e, values, place);
+    }
+}
+
+#endif
