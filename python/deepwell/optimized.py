@@ -22,6 +22,7 @@ from .engine import _options, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
 from .flops import can_count_compiled, counted
 from .kernels import KernelRegistry
+from .parallel import whole
 from .precision import PrecisionPolicy
 from .placement import device_of
 from .region import Options, Region, check_options, check_tensor
@@ -388,13 +389,14 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
     tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates.
     batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
     mesh: a DeviceMesh over all ranks of the default process group, each of which calls this with the same module, and the result with the same arguments: each computes its part, and has all of the outputs
-    (docs/ranks.md); a Comm that ``deepwell.ranks.communicator`` gave serves several models. shard: the text of a policy of splits.
+    (docs/ranks.md), also where its parameters are DTensors; a Comm that ``deepwell.ranks.communicator`` gave serves several models. shard: the text of a policy of splits.
     """
     if not isinstance(model, nn.Module):
         raise Invalid(f"optimize: an nn.Module is wanted, not a {type(model).__name__}")
     if isinstance(getattr(model, "deepwell", None), Optimized):
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
+    model = cast(M, whole(model))
     comm = _comm(mesh)
     options = replace(_options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning), comm=comm, shard=_splits(shard, comm, strict))
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))

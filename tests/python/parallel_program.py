@@ -1,5 +1,5 @@
-"""What each rank of test_parallel.py runs, under torch.distributed with gloo: models that are parallel already, beside PyTorch under the same ranks. Usage: parallel_program.py RANK WORLD PORT; prints one line of
-JSON, what each model is off by."""
+"""Models that are parallel already, beside PyTorch under the same ranks: answers() for sharded_program.py; and as a program of its own, of test_parallel.py, one of transformers' under torch.distributed with gloo.
+Usage: parallel_program.py RANK WORLD PORT FOLDER; prints one line of JSON."""
 import json
 import os
 import sys
@@ -11,6 +11,8 @@ import torch.distributed._functional_collectives as collectives
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import deepwell as dw
 from deepwell import ranks
@@ -44,6 +46,43 @@ class Unknown(nn.Module):
         return collectives.all_reduce(x, "sum", self.group)
 
 
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(24), nn.Linear(24, 40), nn.Linear(40, 24)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def by_parallelize(mesh):
+    torch.manual_seed(3)
+    model = nn.Sequential(Mlp(), Mlp()).eval()
+    for block in model:
+        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return model
+
+
+def by_fsdp(mesh):
+    torch.manual_seed(4)
+    model = nn.Sequential(Mlp(), Mlp()).eval()
+    for block in model:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def by_tp_plan(place):
+    """As transformers loads it: from a file, each rank its part. It asks for accelerate, which it does not need for that."""
+    import transformers
+    import transformers.integrations.accelerate as asked
+    asked.is_accelerate_available = lambda *given: True
+    if dist.get_rank() == 0:
+        torch.manual_seed(5)
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)).save_pretrained(place)
+    dist.barrier()
+    return transformers.AutoModelForCausalLM.from_pretrained(place, tp_plan="auto").eval()
+
+
 def off(made, expected):
     return max(float((a - b).double().norm() / b.double().norm()) for a, b in zip(made, expected))
 
@@ -57,21 +96,39 @@ def refusal(comm):
     return ""
 
 
-def main(rank, world, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(world))
+def training(mesh):
+    try:
+        dw.optimize(by_fsdp(mesh).train())
+    except dw.Unsupported as error:
+        return str(error)
+    return ""
+
+
+def answers(mesh, comm):
+    """What models are off by that are parallel by collectives, parallelize_module and fully_shard, and words of refusals."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    x = torch.randn(2 * world, 24, generator=torch.Generator().manual_seed(2))
+    every = Every(mesh.get_group("tp"), rank, world).eval()
+    with torch.no_grad():
+        made = {"collectives": off(dw.optimize(every, mesh=comm, strict=True, threads=1)(x), every(x))}
+        for name, build in (("parallelize_module", by_parallelize), ("fully_shard", by_fsdp)):
+            made[name] = off([dw.optimize(build(mesh), mesh=comm, shard="all", strict=True, threads=1)(x)], [build(mesh)(x)])
+    return made | {"group": refusal(comm), "training": training(mesh)}
+
+
+def main(rank, world, port, place):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
-    comm = ranks.communicator(mesh, timeout_s=60)
-    model = Every(mesh.get_group("tp"), rank, world).eval()
-    x = torch.randn(2 * world, 24, generator=torch.Generator().manual_seed(2))
+    comm = ranks.communicator(init_device_mesh("cpu", (world,), mesh_dim_names=("tp",)), timeout_s=60)
+    ids = torch.randint(0, 96, (2, 7), generator=torch.Generator().manual_seed(6))
+    model = by_tp_plan(place)
     with torch.no_grad():
-        expected = model(x)
-        made = dw.optimize(model, mesh=comm, strict=True, threads=1)(x)
-    print(json.dumps({"every": off(made, expected), "refusal": refusal(comm)}))
+        made = dw.optimize(model, mesh=comm, shard="all", strict=True, threads=1)(ids, use_cache=False).logits
+        print(json.dumps({"tp_plan": off([made], [model(ids, use_cache=False).logits])}))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

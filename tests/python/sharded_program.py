@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import deepwell as dw
+import parallel_program
 from deepwell import ranks
 
 
@@ -62,7 +63,8 @@ def main(rank, world, port):
     torch.manual_seed(1)
     model = Model().eval()
     ids = torch.randint(0, 203, (2, 9), generator=torch.Generator().manual_seed(2))
-    comm = ranks.communicator(init_device_mesh("cpu", (world,), mesh_dim_names=("tp",)), timeout_s=60)
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+    comm = ranks.communicator(mesh, timeout_s=60)
     sharded = dw.optimize(model, mesh=comm, shard="all", strict=True, threads=1)   # so small a model takes less time whole
     with torch.no_grad():
         expected, made = model(ids), sharded(ids)
@@ -70,7 +72,7 @@ def main(rank, world, port):
     error = float((made - expected).norm() / expected.norm())
     part = float((again - model(ids[:1, :5])).norm() / expected.norm())
     text = sharded.deepwell.explain()
-    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm)}))
+    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm)}))
     dist.destroy_process_group()
 
 

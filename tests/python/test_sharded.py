@@ -29,7 +29,7 @@ def run(world, command_of, **environment_of):
             process.wait()
 
 
-def test_an_optimised_module_gives_what_pytorch_gives():
+def test_optimised_modules_give_what_pytorch_gives():
     world, port = 2, free_port()
     answers = [json.loads(text.splitlines()[-1]) for text in run(world, lambda rank: [sys.executable, HERE / "sharded_program.py", str(rank), str(world), port])]
     for answer in answers:
@@ -38,6 +38,9 @@ def test_an_optimised_module_gives_what_pytorch_gives():
         for layer, split in (("q", "column"), ("k", "column"), ("v", "column"), ("o", "row"), ("up", "column"), ("down", "row")):
             assert [f"blocks.*.{layer}", split] in answer["splits"]
         assert "matches no layer" in answer["refusal"]
+        parallel = answer["parallel"]
+        assert all(parallel[name] < 1e-5 for name in ("collectives", "parallelize_module", "fully_shard")), parallel
+        assert "a group has to be an axis of the mesh" in parallel["group"] and "sharded by fully_shard and in training mode" in parallel["training"]
 
 
 def test_the_command_line_takes_ranks_that_are_there():
