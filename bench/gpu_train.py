@@ -1,6 +1,6 @@
 """Whole training steps of GPT-2 on an NVIDIA GPU: `deepwell train` beside PyTorch with torch.compile and fused AdamW, random weights and ids.
 
-    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16] [--recompute none,cheap]
+    python bench/gpu_train.py [--command build/deepwell] [--device cuda] [--size 12,768,12] [--batch 8] [--length 256] [--steps 40] [--ways masters,bf16] [--recompute none,cheap] [--accumulate 4]
 
 masters: parameters in fp32, products in bf16 (--precision bf16; autocast). bf16: parameters in bf16 (ours keeps masters in fp32; PyTorch's has none). A step's time is of the second half of the steps: ours the mean, PyTorch's the median.
 --recompute: levels of what ours makes again (docs/train.md), in turns, --rounds times; a level's time is the median of its rounds.
@@ -104,7 +104,7 @@ def write_model(folder, arguments, text, weights, way):
 def ours(folder, arguments, way, level):
     path = lambda name: os.path.join(folder, name)   # noqa: E731
     command = [arguments.command, "train", path("gpt2.txt"), "--weights", path("weights"), "--data", path("ids"), "--loss", "next-token", "--batch", arguments.batch, "--length", arguments.length,
-               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", "--recompute", level, *(["--precision", "bf16"] if way == "masters" else [])]
+               "--steps", arguments.steps, "--rate", 1e-4, "--clip", 1, "--device", arguments.device, "--json", "--recompute", level, "--accumulate", arguments.accumulate, *(["--precision", "bf16"] if way == "masters" else [])]
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500)
     if result.returncode != 0:
         print(f"  {result.stderr.strip()[-400:]}")
@@ -182,6 +182,7 @@ def main():
     parser.add_argument("--ways", default="masters,bf16")
     parser.add_argument("--recompute", default="cheap", help="levels, separated by commas; cheap is the default of `deepwell train`")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step of ours; PyTorch's has one")
     parser.add_argument("--no-torch", action="store_true")
     arguments = parser.parse_args()
     arguments.size = [int(x) for x in arguments.size.split(",")]

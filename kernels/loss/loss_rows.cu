@@ -66,14 +66,14 @@ INLINE loss_sums add_parts(const loss_part *part) {
     return all;
 }
 
-INLINE void loss_rows(const int format, const loss_rows_arguments *a) {
+INLINE void loss_rows(const int format, const loss_arguments *a) {
     int64_t at[4];
     grid_release();
     grid_wait();
     nest_offsets(&a->nest, blockIdx.x, 4, at);
     const uint64_t row = row_data(&a->logits, format, at[1]);
     const bool is_smoothed = a->smoothing > 0;
-    row_place p = loss_place(format, row, a->count);
+    row_place p = loss_place(format, row, (int32_t)a->count);
     loss_part part = {-INFINITE, 0, 0};
     for (int turn = loss_turns(&p); turn > 0; turn--, p.first += PIECES_MOST * LOSS_THREADS * PIECE) {
         row_values values;
@@ -87,24 +87,24 @@ INLINE void loss_rows(const int format, const loss_rows_arguments *a) {
     const double most = all.most, low = is_infinite ? 0 : log(all.sum);     /* the two apart, as what is near 0 is lost beside a large one */
     double loss = 0;
     if (!a->has_ignore || label != a->ignore) {
-        const double own = label < 0 || label >= a->count ? (double)NOT_A_NUMBER : (double)element_at(format, row, label * a->step);
-        loss = a->smoothing > 0 ? most + low - (1 - a->smoothing) * own - a->smoothing * (all.plain / (double)a->count) : most - own + low;
+        const double own = label < 0 || label >= (int32_t)a->count ? (double)NOT_A_NUMBER : (double)element_at(format, row, label * a->step);
+        loss = a->smoothing > 0 ? most + low - (1 - a->smoothing) * own - a->smoothing * (all.plain / (double)(int32_t)a->count) : most - own + low;
     }
     store_double(&a->made, at[2], loss);
     store_double(&a->lse, at[3], most + low);
 }
 
-INLINE void loss_gradients(const int format, const loss_rows_arguments *a) {
+INLINE void loss_gradients(const int format, const loss_arguments *a) {
     int64_t at[5];
     grid_release();
     grid_wait();
     nest_offsets(&a->nest, blockIdx.x, 5, at);
     const uint64_t row = row_data(&a->logits, format, at[1]), to = row_data(&a->made, format, at[2]);
     const int64_t label = load_int(&a->labels, at[0]);
-    const float lse = (float)load_double(&a->lse, at[3]), shared = (float)(a->smoothing / (double)a->count), own = (float)(1 - a->smoothing);
-    const bool counts = !a->has_ignore || label != a->ignore, is_class = label >= 0 && label < a->count;
+    const float lse = (float)load_double(&a->lse, at[3]), shared = (float)(a->smoothing / (double)(int32_t)a->count), own = (float)(1 - a->smoothing);
+    const bool counts = !a->has_ignore || label != a->ignore, is_class = label >= 0 && label < (int32_t)a->count;
     const float d = !counts ? 0 : is_class ? (float)load_double(&a->d, at[4]) : NOT_A_NUMBER;
-    row_place p = loss_place(format, row, a->count);
+    row_place p = loss_place(format, row, (int32_t)a->count);
     for (int turn = loss_turns(&p); turn > 0; turn--, p.first += PIECES_MOST * LOSS_THREADS * PIECE) {
         row_values values;
         load_turn(format, row, a->step, &p, 0, &values);
@@ -119,8 +119,8 @@ INLINE void loss_gradients(const int format, const loss_rows_arguments *a) {
 }
 
 #define ENTRIES(format)                                                                                                                                                                             \
-    extern "C" __global__ void __launch_bounds__(LOSS_THREADS) loss_rows_##format(const __grid_constant__ loss_rows_arguments arguments) { loss_rows(CUDA_##format, &arguments); }                   \
-    extern "C" __global__ void __launch_bounds__(LOSS_THREADS) loss_gradients_##format(const __grid_constant__ loss_rows_arguments arguments) { loss_gradients(CUDA_##format, &arguments); }
+    extern "C" __global__ void __launch_bounds__(LOSS_THREADS) loss_rows_##format(const __grid_constant__ loss_arguments arguments) { loss_rows(CUDA_##format, &arguments); }                   \
+    extern "C" __global__ void __launch_bounds__(LOSS_THREADS) loss_gradients_##format(const __grid_constant__ loss_arguments arguments) { loss_gradients(CUDA_##format, &arguments); }
 
 ENTRIES(f32)
 ENTRIES(bf16)

@@ -125,18 +125,19 @@ static void run_part(void *argument, int64_t part, int worker) {
     for (int64_t row = begin; row < end; row++) run_row(j, row, ones, zeros, dweight, dweight + j->cols);
 }
 
-/* The parts of dweight, or of dbias, one after another. */
-static void add_parts(const job *j, int which, const dw_tensor *to) {
-    float sums[CPU_BLOCK];
-    for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) {
-        const int64_t count = block_at(j, at);
-        for (int64_t i = 0; i < count; i++) {
-            double sum = 0;
-            for (int64_t part = 0; part < j->parts; part++) sum += (double)j->columns[(part * 2 + which) * j->cols + at + i];
-            sums[i] = (float)sum;
-        }
-        cpu_store(j->rows, sums, to, at * to->strides[0], to->strides[0], count);
-    }
+enum { ADDED = 256 };   /* columns of a task */
+
+/* Some columns of dweight, or of dbias: the parts one after another. */
+static void add_columns(void *argument, int64_t task, int worker) {
+    const job *j = argument;
+    const int64_t results = j->call->n_out - 1, which = task % results, at = task / results * ADDED, count = j->cols - at < ADDED ? j->cols - at : ADDED;
+    const dw_tensor *to = j->call->out[1 + which];
+    double sums[ADDED] = {0};
+    float rounded[ADDED];
+    (void)worker;
+    for (int64_t part = 0; part < j->parts; part++) j->loops->add(j->columns + (part * 2 + which) * j->cols + at, count, sums);
+    for (int64_t i = 0; i < count; i++) rounded[i] = (float)sums[i];
+    cpu_store(j->rows, rounded, to, at * to->strides[0], to->strides[0], count);
 }
 
 size_t norm_backward_workspace(const kernel_run *run) {
@@ -155,6 +156,6 @@ dw_status norm_backward_run(const kernel_run *run) {
 #endif
     if (j.cols == 0) return DW_OK;
     pool_run(run->pool, j.parts, run_part, &j);
-    for (int i = 1; i < run->call.n_out; i++) add_parts(&j, i - 1, run->call.out[i]);
+    pool_run(run->pool, (run->call.n_out - 1) * base_ceil_div(j.cols, ADDED), add_columns, &j);
     return DW_OK;
 }

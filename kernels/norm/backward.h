@@ -14,6 +14,7 @@ typedef struct norm_backward_block { const float *x, *dy, *weight, *plus; } norm
 typedef struct norm_backward_loops {
     void (*sums)(const norm_row *row, const float *x, const float *dy, const float *weight, int64_t count, double of[2]);      /* adds those of g and of g n */
     void (*write)(const norm_row *row, const norm_backward_block *block, float *dx, float *dweight, float *dbias, int64_t count);      /* adds to dweight and dbias */
+    void (*add)(const float *from, int64_t count, double *to);
 } norm_backward_loops;
 
 extern const norm_backward_loops norm_backward_portable;

@@ -43,4 +43,8 @@ static void write(const norm_row *row, const norm_backward_block *block, float *
     }
 }
 
-const norm_backward_loops NORM_BACKWARD = {.sums = sums, .write = write};
+static void add(const float *restrict from, int64_t count, double *restrict to) {
+    for (int64_t i = 0; i < count; i++) to[i] += (double)from[i];
+}
+
+const norm_backward_loops NORM_BACKWARD = {.sums = sums, .write = write, .add = add};

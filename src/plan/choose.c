@@ -41,6 +41,9 @@ static dw_status pack_key(plan *plan, const char *weight, const kernel_packing *
     return status;
 }
 
+/* Trained parameters in fp32 are packed by each run: their panels would take as much again for each way in which they are read, and a step of GPT-2 was not faster for it. */
+enum { MOST_PREPARED = 16 };   /* bits of an element */
+
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint32_t ways)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
@@ -66,6 +69,7 @@ dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint3
     const ir_value *operand = ir_in(step->node, row->packs);
     if (operand == NULL || !plan_stays(plan, operand)) return DW_OK;
     const char *key = plan_value_of(operand)->key;
+    if (key == NULL && dw_format_bits(operand->type.format) > MOST_PREPARED) return DW_OK;
     TRY(op_tensor_bind(plan->context, in[row->packs], plan->typical, NULL, &weight));
     TRY_NEW(packing, &plan->arena, 1);
     if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key != NULL ? key : "a trained parameter", row->name);

@@ -106,15 +106,21 @@ def of_deepwell(command, archive, text, accumulate):
     return [line["loss"] for line in lines], [line["norm"] for line in lines]
 
 
-def main():
-    command, scratch = sys.argv[1], Path(sys.argv[2])
-    torch.set_num_threads(2)
+def model_of(folder):
+    """Its weights, and the archive in the folder."""
     torch.manual_seed(1)
     model = ByteGpt(Shape(width=64, layers=2, heads=2, kv_heads=1, head_width=32, hidden=128)).eval()
     state = {k: v.clone() for k, v in model.state_dict().items()}
-    archive = scratch / "byte.pt2"
+    archive = folder / "byte.pt2"
     dims = {"input_ids": {0: torch.export.Dim("b"), 1: torch.export.Dim("s")}}
     torch.export.save(torch.export.export(model, (), kwargs={"input_ids": torch.randint(0, 256, (3, 21))}, dynamic_shapes=dims), archive)
+    return state, archive
+
+
+def main():
+    command = sys.argv[1]
+    torch.set_num_threads(2)
+    state, archive = model_of(Path(sys.argv[2]))
     data = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8)
     failed = 0
     for name, (text, make, accumulate) in CASES.items():
