@@ -9,6 +9,9 @@
 
 static bool is_partial(sharding *sharding, ir_value *value) { return value != NULL && shard_of(sharding, value)->place.kind == SHARD_PARTIAL; }
 
+/* Of f16 and less a term may leave the range though the sum does not. */
+static bool holds_terms(dw_format format) { return format == DW_FORMAT_f64 || format == DW_FORMAT_f32 || format == DW_FORMAT_bf16; }
+
 /* What can be done with a term of a sum: moved, cast, added to another, multiplied by a number. */
 static bool keeps_terms(sharding *sharding, const ir_node *node) {
     double number;
@@ -16,7 +19,7 @@ static bool keeps_terms(sharding *sharding, const ir_node *node) {
     case OP_reshape:
     case OP_transpose:
     case OP_slice: return is_partial(sharding, ir_in(node, 0));
-    case OP_cast: return is_partial(sharding, ir_in(node, 0)) && num_info(ir_out(node)->type.format)->class == NUM_FLOAT;
+    case OP_cast: return is_partial(sharding, ir_in(node, 0)) && holds_terms(ir_out(node)->type.format);
     case OP_add: return is_partial(sharding, ir_in(node, 0)) && is_partial(sharding, ir_in(node, 1)) && op_type_equal(&ir_in(node, 0)->type, &ir_in(node, 1)->type);
     case OP_mul:
         for (int i = 0; i < 2; i++)

@@ -55,7 +55,7 @@ static dw_status emit_columns(sharding *sharding, const product *product, const 
 static dw_status emit_post(sharding *sharding, const product *product, ir_value *y, ir_value **result) {
     ir_graph *graph = sharding->graph;
     const ir_node *node = product->node;
-    const dw_format format = y->type.format;
+    const dw_format format = ir_out(node)->type.format;
     int next = product->operands;
     if (format != DW_FORMAT_f64) TRY(ir_emit_cast(graph, y, DW_FORMAT_f32, &y));
     for (int i = 0; i < product->post.count; i++) {
@@ -85,10 +85,12 @@ static dw_status emit_rows(sharding *sharding, const product *product, const sha
     TRY(shard_part(sharding, ir_in(node, 0), &of_a, &in[0]));
     TRY(shard_part(sharding, ir_in(node, 1), &of_weight, &in[1]));
     for (int i = 2; i < product->operands; i++) TRY(shard_whole(sharding, ir_in(node, i), &in[i]));
+    const bool widens = ir_out(node)->type.format == DW_FORMAT_f16;   /* a term may leave its range though the sum does not */
     for (int i = 0; i < node->attrs.count; i++)
-        if (node->attrs.items[i].id != OP_ATTR_post) attrs[count++] = node->attrs.items[i];
+        if (node->attrs.items[i].id != OP_ATTR_post && !(widens && node->attrs.items[i].id == OP_ATTR_to)) attrs[count++] = node->attrs.items[i];
+    if (widens) attrs[count++] = op_set_format(OP_ATTR_to, DW_FORMAT_f32);
     TRY(ir_emit(graph, node->op, product->operands, in, count, attrs, &made));
-    if (product->post.count == 0) return shard_replace(sharding, product->node, &partial, made->node);
+    if (product->post.count == 0 && !widens) return shard_replace(sharding, product->node, &partial, made->node);
     TRY(shard_sum(sharding, made, "sum", &sum));
     TRY(emit_post(sharding, product, sum, &sum));
     return shard_replace(sharding, product->node, &whole, sum->node);
