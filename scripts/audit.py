@@ -98,7 +98,7 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
 
 def tcgen05_tiles_of(kind, elements):
     found = {}
-    lists = {"": "", "_groups": "_GROUPS"} | ({} if kind == "PROMOTED" else {"_parts": "_PARTS", "_swapped": "_SWAPPED", "_swapped_parts": "_SWAPPED"})
+    lists = {"": "", "_groups": "_GROUPS"} | ({} if kind == "PROMOTED" else {"_parts": "_PARTS", "_swapped": "_SWAPPED", "_swapped_parts": "_SWAPPED", "_shared": "_SHARED"})
     for suffix, list_of in lists.items():
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{list_of}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():

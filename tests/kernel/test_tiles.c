@@ -249,6 +249,21 @@ static void ways_of_tiles_say_what_binds_them(void **state) {
     }
 }
 
+/* Tiles of 256 x 256 in nvfp4 ask the L2 cache for more than there is; where two pairs bring their rows of a once, matrix instructions bind. */
+static void pairs_that_share_rows_are_bound_by_products(void **state) {
+    const tiles_sizes sizes = {.pair = 2, .n = 256, .boxes = 2, .scale_tiles = 4};
+    const kernel_product product = {.m = 8192, .n = 8192, .k = 8192, .bits = {4, 4}, .scale_block = 16, .result_bytes = 2};
+    kernel_tiles tiles = tcgen05_tiles(&sizes, 0);
+    (void)state;
+    tiles.raster = 8;
+    const kernel_tiles_bound alone = bound_of("b300", &tiles, &product);
+    tiles.share_a = 2;
+    const kernel_tiles_bound shared = bound_of("b300", &tiles, &product);
+    assert_int_equal(alone.limit, KERNEL_RESOURCE_l2);
+    assert_int_equal(shared.limit, KERNEL_RESOURCE_mma);
+    if (alone.part > 0.88 || shared.part < 0.91) fail_msg("%.3f of the matrix rate alone, %.3f shared", alone.part, shared.part);
+}
+
 /* Of groups each matrix of b is read once where a group's rows are a tile's, and half a tile at a group's end is empty; products of one group are those without groups. */
 static void groups_are_products_side_by_side(void **state) {
     const kernel_tiles tiles = {.m = 128, .n = 128, .accumulators = 2}, led = {.m = 128, .n = 128, .accumulators = 2, .lead = 64};
@@ -336,6 +351,7 @@ int main(void) {
         cmocka_unit_test(constants_fit_the_rows_that_they_were_fitted_to),
         cmocka_unit_test(what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found),
         cmocka_unit_test(ways_of_tiles_say_what_binds_them),
+        cmocka_unit_test(pairs_that_share_rows_are_bound_by_products),
         cmocka_unit_test(groups_are_products_side_by_side),
         cmocka_unit_test(our_tiles_on_an_h200_take_what_bounds_them),
         cmocka_unit_test(stages_that_fit_cover_the_latency_of_loads),

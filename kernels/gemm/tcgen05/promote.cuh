@@ -41,7 +41,7 @@ INLINE void load_block_scales(const matmul_tiles_arguments *g, const tiles_shape
     ring_turn turn = ring_writer();
     tiles_turn at;
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
-        const tiles_tile tile = tile_at(g, s, &at, p->rank);
+        const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
         const float *columns = b + (int64_t)part_scales(g, s, &tile, lane % parts) * g->scale_stride;
 #pragma unroll 1
         for (int block = 0; block < g->blocks; block += TILES_SLOT_BLOCKS) {

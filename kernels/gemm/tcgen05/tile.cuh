@@ -15,8 +15,9 @@ enum { STEPS = 4, BOTH_BLOCKS = 3 };
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
 
 /* What an entry is besides its sizes: its result is in blocks; rows of a come in groups, each with a matrix of b of its own; some tiles are several blocks' or pairs', each of which has some of its blocks
- * of k; a is stored [k,m], b [k,n]; a tile's rows are those of b, and its columns those of a (swap.cuh). */
-enum { FOR_BLOCKS = 1, FOR_GROUPS = 2, FOR_PARTS = 4, TURNED_A = 8, TURNED_B = 16, SWAPPED = 32 };
+ * of k; a is stored [k,m], b [k,n]; a tile's rows are those of b, and its columns those of a (swap.cuh); two pairs
+ * of a cluster have tiles side by side, and each brings half of their rows of a for both. */
+enum { FOR_BLOCKS = 1, FOR_GROUPS = 2, FOR_PARTS = 4, TURNED_A = 8, TURNED_B = 16, SWAPPED = 32, SHARED_A = 64 };
 enum { TURNED_COLUMNS = 64, TURNED_BYTES = 64 * 128 };   /* of a box of an operand that lies turned: its 64 rows of k have so many columns */
 
 /* The constants of an entry; everything in here is known to the compiler. */
@@ -25,6 +26,7 @@ typedef struct tiles_shape {
     tiles_sizes sizes;
     int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
     int blocks, groups, parts, at, bn, swapped;   /* 1: it is for these; a, b lie turned; they are swapped */
+    int pairs;                    /* of a cluster: 1, or 2, which share their rows of a */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
@@ -36,7 +38,7 @@ typedef struct tiles_place {
     uint32_t scales_full;         /* barriers of the ring's stages */
     uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
     uint32_t tmem;
-    int rank;                     /* of the block in its pair */
+    int rank, number;             /* of the block in its pair; of the pair in its cluster */
 } tiles_place;
 
 /* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
@@ -46,13 +48,13 @@ typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
 INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
 
 /* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. */
-INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank) {
+INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank, int number) {
     const bool halves = g->epilogue.halving >= 0;
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
     tiles_tile tile;
     tile.row = (place.row * s.pair + rank) * TILES_ROWS;
     tile.begin = 0, tile.end = g->m, tile.group = 0;
-    tile.col = place.col * (halves ? s.n / 2 : s.n);
+    tile.col = (place.col * s.pairs + number) * (halves ? s.n / 2 : s.n);
     tile.up = tile.col + (halves ? g->epilogue.half : tile_columns(g, s) / 2);
     return tile;
 }
@@ -63,7 +65,10 @@ INLINE int b_row(const matmul_tiles_arguments *g, const tiles_shape s, const til
 INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) { return p->data + stage * tiles_stage_bytes(s.sizes); }
 
 /* The barrier that counts what is brought for the products: of a pair the first block's. */
-INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair > 1 ? cluster_map(barrier, 0) : barrier; }
+INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair == 1 ? barrier : cluster_map(barrier, s.pairs > 1 ? cluster_rank() & ~1u : 0); }
+
+/* Blocks of the own pair, as a mask of the cluster's. */
+INLINE uint16_t own_blocks(const tiles_shape s, const tiles_place *p) { return (uint16_t)(s.pairs > 1 ? BOTH_BLOCKS << 2 * p->number : BOTH_BLOCKS); }
 
 /* ---- which units ---- */
 
@@ -133,7 +138,7 @@ INLINE bool read_published(const tiles_shape s, const tiles_place *p, tiles_turn
 
 /* false: there is none, which only groups know. */
 INLINE bool first_turn(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
-    turn->unit = s.groups ? 0 : (int)blockIdx.x / s.pair;
+    turn->unit = s.groups ? 0 : (int)blockIdx.x / (s.pair * s.pairs);
     turn->claim = ring_reader();
     if (s.parts) return first_part(g, s, turn);
     return !s.groups || read_published(s, p, turn);
@@ -146,8 +151,8 @@ INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, cons
         return read_published(s, p, turn);
     }
     if (s.parts) return next_part(g, s, turn);
-    if (!g->claims) {
-        turn->unit += gridDim.x / s.pair;
+    if (s.pairs > 1 || !g->claims) {
+        turn->unit += gridDim.x / (s.pair * s.pairs);
         return turn->unit < g->units_m * g->units_n;
     }
     ring_wait_full(p->claims, turn->claim);
@@ -160,8 +165,8 @@ INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, cons
     return first >= 0;
 }
 
-INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_turn *turn, int rank) {
-    if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank);
+INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_turn *turn, const tiles_place *p, int rank) {
+    if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank, s.pairs > 1 ? p->number : 0);
     tiles_tile tile;
     tile.row = (int)turn->published.x, tile.end = (int)turn->published.y, tile.col = (int)turn->published.z;
     tile.begin = tile.row + (int)(turn->published.w & ((1u << SKIP_BITS) - 1)), tile.group = (int)(turn->published.w >> SKIP_BITS);
@@ -204,7 +209,7 @@ INLINE void publish_tiles(const matmul_tiles_arguments *g, const tiles_shape s, 
         for (; unit < all; unit += gridDim.x / s.pair) {
             const schedule_group own = schedule_group_of(&groups, unit);
             const int units_m = ceil_div(own.end - own.begin, unit_rows);
-            tiles_tile tile = tile_of_unit(g, s, unit - (own.upto - units_m * g->units_n), units_m, p->rank);
+            tiles_tile tile = tile_of_unit(g, s, unit - (own.upto - units_m * g->units_n), units_m, p->rank, 0);
             tile.row += own.begin;
             tile.begin = __shfl_sync(0xffffffff, begin, own.lane), tile.end = own.end, tile.group = base + own.lane;
             schedule_publish(schedule, turn++, publication_of(&tile));

@@ -25,28 +25,32 @@ typedef struct tile_row {
     tiles_sizes sizes;
     tiles_layout lies;
     bool swapped;                 /* its rows are those of b, its columns all those of a (swap.cuh) */
+    bool shared;                  /* two pairs of a cluster have tiles side by side, and bring their rows of a once */
 } tile_row;
 
-#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}, {false, false}, false}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}, {false, false}, false},
+#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, false, {__VA_ARGS__}, {false, false}, false, false}, {kind, image, entry, entry "_claims", true, blocks, false, {__VA_ARGS__}, {false, false}, false, false},
 #define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
 #define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK)
-#define SWAPPED_ROW(kind, image, entry, parts, ...) {kind, image, entry, entry, false, false, parts, {__VA_ARGS__}, {false, false}, true},
+#define SWAPPED_ROW(kind, image, entry, parts, ...) {kind, image, entry, entry, false, false, parts, {__VA_ARGS__}, {false, false}, true, false},
 #define SWAPPED(kind, element, name, tiles, ...)                                                                                                             \
     SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped", false, __VA_ARGS__, tiles, 0)                          \
     SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped_parts", true, __VA_ARGS__, tiles, 0)
-#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}, false},
+#define SHARED(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_shared", "matmul_tcgen05_" #element "_" #name "_shared", false, false, false, {__VA_ARGS__, tiles, 0}, {false, false}, false, true},
+#define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}, false, false},
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) PARTS(KIND_HALF, half, name, 0, __VA_ARGS__)
 #define TILES_DENSE_SWAPPED(name, ...) SWAPPED(KIND_HALF, half, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SHARED(name, ...) SHARED(KIND_HALF, half, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
 #undef TILES_DENSE_SWAPPED
-#define TURNED_ROW(entry, parts, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", entry, entry, false, false, parts, {__VA_ARGS__, 0, 0}, {at, bn}, false},
+#undef TILES_DENSE_SHARED
+#define TURNED_ROW(entry, parts, at, bn, ...) {KIND_HALF, "matmul_half_turned_sm100", entry, entry, false, false, parts, {__VA_ARGS__, 0, 0}, {at, bn}, false, false},
 #define TILES_TURNED(name, at, bn, ...) TURNED_ROW("matmul_tcgen05_half_" #name, false, at, bn, __VA_ARGS__) TURNED_ROW("matmul_tcgen05_half_" #name "_parts", true, at, bn, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_TURNED
@@ -54,11 +58,13 @@ static const tile_row tiles[] = {
 #define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) PARTS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #define TILES_DENSE_SWAPPED(name, ...) SWAPPED(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SHARED(name, ...) SHARED(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
 #undef TILES_DENSE_BLOCKS
 #undef TILES_DENSE_PARTS
 #undef TILES_DENSE_SWAPPED
+#undef TILES_DENSE_SHARED
 #define TILES_PROMOTED(name, ...) ENTRY(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
 #define TILES_PROMOTED_BLOCKS(name, ...) BLOCKS(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
@@ -68,29 +74,35 @@ static const tile_row tiles[] = {
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#define TILES_SCALED_SHARED(name, ...) SHARED(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
 #undef TILES_SCALED_SWAPPED
+#undef TILES_SCALED_SHARED
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#define TILES_SCALED_SHARED(name, ...) SHARED(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
 #undef TILES_SCALED_SWAPPED
+#undef TILES_SCALED_SHARED
 #define TILES_SCALED(name, ...) ENTRY(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) PARTS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #define TILES_SCALED_SWAPPED(name, ...) SWAPPED(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#define TILES_SCALED_SHARED(name, ...) SHARED(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
 #undef TILES_SCALED_BLOCKS
 #undef TILES_SCALED_PARTS
 #undef TILES_SCALED_SWAPPED
+#undef TILES_SCALED_SHARED
 };
 
 /* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them; those by block are one
@@ -187,7 +199,9 @@ typedef struct tiles_call {
 } tiles_call;
 
 static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row_bytes(&c->product, c->k), TILES_ROW_BYTES); }
-static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > t->sizes.pair ? chip->units / t->sizes.pair : 1; }
+/* Thread blocks of a unit: a pair, or two of them that share rows. */
+static int blocks_of_unit(const tile_row *t) { return t->sizes.pair * (t->shared ? 2 : 1); }
+static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > blocks_of_unit(t) ? chip->units / blocks_of_unit(t) : 1; }
 
 /* Of a range: blocks of k at least, so that what it brings for them is worth a part of sums. */
 enum { LEAST_RANGE = 4 };
@@ -206,7 +220,7 @@ static void size_units(tiles_call *c, const tile_row *t, const chip_caps *chip) 
     c->tile = t;
     c->columns = t->swapped ? base_align_up((size_t)c->m, (size_t)(TILES_PART * t->sizes.pair)) : 0;
     c->units_m = base_ceil_div(t->swapped ? c->n : c->m, TILES_ROWS * t->sizes.pair);
-    c->units_n = t->swapped ? 1 : base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
+    c->units_n = t->swapped ? 1 : base_ceil_div(c->n_out, (c->halves ? t->sizes.n / 2 : t->sizes.n) * (t->shared ? 2 : 1));
     size_parts(c, chip);
 }
 
@@ -253,6 +267,7 @@ static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bo
     t.raster = (int)band_of(c, run->chip);
     t.streams = c->tile->parts;
     t.trims = c->tile->swapped;
+    t.share_a = c->tile->shared ? 2 : 1;
     if (c->tile->swapped) t.epilogue_cycles *= (double)c->columns / t.n;
     if (run->call.out[0]->format == DW_FORMAT_fp8_1x128) t.epilogue_cycles *= 2;   /* results are computed twice */
     t.ahead_s = c->tile->parts ? CLEAR_NS * 1e-9 : 0;
@@ -272,7 +287,7 @@ static bool has_columns(const tiles_call *c) { return !c->tile->swapped || c->m 
 /* What parts have to gain by estimate, as their clearing and waiting is a guess. */
 static const double PARTS_GAIN = 1.01;
 
-/* The measured tile, or the one of least bound, which claims no units: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
+/* The measured tile, or the one of least bound, which claims no units and shares no rows: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const tiles_layout lies = layout_of(run->call.attrs);
@@ -283,7 +298,7 @@ static tiles_call call_of(const kernel_run *run) {
     tcgen05_product_of(a->format, b->format, &c.product);
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         kernel_tiles_bound bound;
-        if (!runs(&tiles[i], c.product.kind, c.lies, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
+        if (!runs(&tiles[i], c.product.kind, c.lies, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || ((tiles[i].claims || tiles[i].shared) && measured != &tiles[i])) continue;
         size_units(&c, &tiles[i], run->chip);
         if (!divides(&c, run, measured == &tiles[i]) || (!has_columns(&c) && measured != &tiles[i])) continue;
         bound_of(&c, run, &bound);
@@ -443,7 +458,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->claims = t->claims;
     if (c.blocks) take_result_blocks(run, &c, g);
     if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
-    take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
+    take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : t->shared ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
     take_operand(&launch, 1, &c, c.n, t->swapped ? TILES_ROWS : t->sizes.n / 2, t->swapped ? g->map_a : g->map_b);
     if (t->swapped) g->epilogue.by_tma = 0;
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
@@ -452,7 +467,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
         tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, t->swapped ? g->map_b_scales : g->map_a_scales);
         tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, t->swapped ? g->map_a_scales : g->map_b_scales);
     }
-    cuda_grid(&launch, (t->parts ? c.ranges : units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
+    cuda_grid(&launch, (t->parts ? c.ranges : units < most || t->claims ? units : most) * blocks_of_unit(t), 1, 1);
     launch.block[0] = (uint32_t)tiles_threads(t->sizes);
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);

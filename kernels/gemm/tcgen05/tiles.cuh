@@ -12,6 +12,7 @@
  * tile overlap the epilogue of this one.
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
+ * Two pairs in a cluster: each block loads half of its rows of a into itself and into the block of the other pair that has the same, so both pairs' products empty a stage.
  * e4m3 with scales by block of k: promote.cuh. Tiles whose blocks of k are several blocks' or pairs': parts.cuh. Few rows, for which the operands are swapped: swap.cuh; what this file calls a is b
  * there, and the other way round.
  * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured, as no Blackwell was there; the README has what is predicted. */
@@ -60,14 +61,21 @@ INLINE void load_turned(const tiles_shape s, uint32_t to, const tensor_map *map,
     for (int i = 0; i < rows / TURNED_COLUMNS; i++) load_box(s, to + i * TURNED_BYTES, map, full, first + i * TURNED_COLUMNS, x);
 }
 
+/* Of the rows of a that a block of each pair has, the half that is this one's, for both. */
+INLINE void load_half_of_a(const tiles_shape s, const tiles_place *p, uint32_t a, const tensor_map *map, uint32_t full, int x, int row) {
+    const int first = p->number * (TILES_ROWS / 2);
+    tma_pair_load_2d_multicast(a + first * TILES_ROW_BYTES, map, full, x, row + first, (uint16_t)(5 << p->rank), TMA_EVICT_NORMAL);
+}
+
 /* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others; a single block brings them as two boxes, or as one where it has them
  * all. */
-INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
+INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
     if (s.at) load_turned(s, a, map_a, full, x, loads->row, TILES_ROWS);
+    if (s.pairs > 1) load_half_of_a(s, p, a, map_a, full, x, loads->row);
 #pragma unroll 1
-    for (int i = 0; i < (s.groups ? loads->boxes : s.at ? 0 : 1); i++) {
+    for (int i = 0; i < (s.groups ? loads->boxes : s.at || s.pairs > 1 ? 0 : 1); i++) {
         const int down = s.groups ? i * g->a_rows : 0;
         load_box(s, a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down);
     }
@@ -85,7 +93,7 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
     ring_turn turn = ring_writer();
     tiles_turn at;
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
-        const tiles_tile tile = tile_at(g, s, &at, p->rank);
+        const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
         const tiles_loads loads = loads_of(g, s, &tile, p->rank);
         const int end = end_block(g, s, &at) * depth;
 #pragma unroll 1
@@ -93,7 +101,7 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
             ring_wait_empty(p->ring, turn);
             if (issues) {
                 if (p->rank == 0) ring_expect_full(p->ring, turn, loads.bytes);
-                load_stage(g, s, &loads, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
+                load_stage(g, s, p, &loads, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
             }
             ring_next(&turn, s.stages);
         }
@@ -118,12 +126,12 @@ INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape
 }
 
 /* A stage, from tile `at` of a row's scales on. to: the stage's scales in shared memory, of a and then of b. of_b: where those of b that this block loads lie behind those of a. */
-INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const scale_places places, uint32_t to, uint32_t of_b, bool loads_b, uint32_t full, int at) {
+INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const scale_places places, uint32_t to, uint32_t of_b, bool loads_b, uint32_t full, int at) {
     const tensor_map *map_a = (const tensor_map *)g->map_a_scales, *map_b = (const tensor_map *)g->map_b_scales;
     const int bytes = s.scale_tiles * TILES_SCALE_TILE;
     if (s.pair > 1) {
         tma_pair_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
-        if (loads_b) tma_pair_load_3d_multicast(to + of_b, map_b, full, 0, at, places.b, BOTH_BLOCKS, TMA_EVICT_NORMAL);
+        if (loads_b) tma_pair_load_3d_multicast(to + of_b, map_b, full, 0, at, places.b, own_blocks(s, p), TMA_EVICT_NORMAL);
         return;
     }
     tma_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
@@ -137,7 +145,7 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
     ring_turn turn = ring_writer();
     tiles_turn unit;
     for (bool more = first_turn(g, s, p, &unit); more; more = next_turn(g, s, p, &unit)) {
-        const tiles_tile tile = tile_at(g, s, &unit, p->rank);
+        const tiles_tile tile = tile_at(g, s, &unit, p, p->rank);
         const scale_places places = scales_at(g, s, p, &tile);
         const int end = end_block(g, s, &unit) * s.scale_tiles;
 #pragma unroll 1
@@ -145,7 +153,7 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
             ring_wait_empty(p->ring, turn);
             if (issues) {
                 if (p->rank == 0) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
-                load_scales_of_stage(g, s, places, stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), of_b, loads_b, full + turn.stage * BARRIER_BYTES, at);
+                load_scales_of_stage(g, s, p, places, stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), of_b, loads_b, full + turn.stage * BARRIER_BYTES, at);
             }
             ring_next(&turn, s.stages);
         }
@@ -167,8 +175,9 @@ INLINE void copy_scales(const tiles_shape s, uint32_t to, uint64_t from) {
     else tcgen05_copy_scales(to, from);
 }
 
-INLINE void commit(const tiles_shape s, uint32_t barrier) {
-    if (s.pair > 1) tcgen05_pair_commit(barrier, BOTH_BLOCKS);
+/* blocks: of the cluster, where there are several. */
+INLINE void commit(const tiles_shape s, uint32_t barrier, uint16_t blocks) {
+    if (s.pair > 1) tcgen05_pair_commit(barrier, blocks);
     else tcgen05_commit(barrier);
 }
 
@@ -222,7 +231,7 @@ INLINE void take_sums(const tiles_shape s, const tiles_place *p, ring_turn turn,
 
 /* Told when the products that go to them are done. */
 INLINE void pass_sums(const tiles_shape s, const tiles_place *p, bool issues, ring_turn *turn, int *second) {
-    if (issues) commit(s, ring_full(p->sums, turn->stage));
+    if (issues) commit(s, ring_full(p->sums, turn->stage), own_blocks(s, p));
     ring_next(turn, sums_turns(s));
     *second ^= 1;
 }
@@ -237,7 +246,7 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
     products.formats = g->formats;
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
-        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, 0).col % 128 / 32 : 0);
+        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, p, 0).col % 128 / 32 : 0);
         const int first = first_block(s, &at), end = end_block(g, s, &at);
         if (!s.promotes) take_sums(s, p, sums, second, &products);
 #pragma unroll 1
@@ -247,7 +256,7 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
             ring_wait_full(p->ring, turn);
             if (issues) {
                 multiply_stage(s, &products, stage_at(p, s, turn.stage), !s.promotes && block > first);
-                commit(s, ring_empty(p->ring, turn.stage));
+                commit(s, ring_empty(p->ring, turn.stage), s.pairs > 1 ? 15 : BOTH_BLOCKS);
             }
             ring_next(&turn, s.stages);
             if (s.promotes) pass_sums(s, p, issues, &sums, &second);
@@ -297,7 +306,7 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
     promote_turns turns = {ring_reader(), ring_reader(), 0};
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
-        const tiles_tile tile = tile_at(g, s, &at, p->rank);
+        const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
         uint32_t sums = p->tmem + (turns.second ? tiles_second_sums(s.sizes) : 0) + (lanes << 16);
         if (s.promotes) {
             sums = promote_tile(g, s, p, warp, &turns);
@@ -328,14 +337,15 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
     p.ring = ring_at(ring_end(p.claims, TILES_CLAIMS), s.stages);
     p.scales_full = ring_end(p.ring, s.stages);
     p.sums = ring_at(p.scales_full + s.stages * BARRIER_BYTES, 2);
-    p.rank = s.pair > 1 ? cluster_rank() : 0;
+    p.rank = s.pair > 1 ? cluster_rank() & 1 : 0;
+    p.number = s.pairs > 1 ? cluster_rank() >> 1 : 0;
     return p;
 }
 
 /* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. Only claims and published tiles use the ring of claims. */
 INLINE void init_barriers(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     if (s.groups || g->claims) ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
-    ring_init(p->ring, s.stages, 1, 1);
+    ring_init(p->ring, s.stages, 1, s.pairs);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
     if (s.promotes) ring_init(p->scale_slots, TILES_SLOTS, 32, tiles_store_warps(s.sizes));
     ring_init(p->sums, sums_turns(s), 1, s.pair * tiles_store_warps(s.sizes));
@@ -418,11 +428,11 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                            \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                               \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");       \
-    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                               \
+    extern "C" __global__ void __cluster_dims__(name##_sizes.pair * ((what) & SHARED_A ? 2 : 1), 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                               \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                                 \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                      \
         const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), ((what) & FOR_BLOCKS) != 0, \
-                                   ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0, ((what) & SWAPPED) != 0}; \
+                                   ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0, ((what) & SWAPPED) != 0, (what) & SHARED_A ? 2 : 1}; \
         matmul_tiles(&arguments, shape);                                                                                                                 \
     }
 
