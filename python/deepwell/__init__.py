@@ -20,17 +20,18 @@ from .probe import Hardware, probe
 if TYPE_CHECKING:
     from . import ops, serve
     from .attention import register_attention
+    from .mapped import mapped
     from .optimized import Optimized, handle, optimize, optimize_for_blackwell
     from .report import Report, Row
 
 __version__ = _version()
 
-_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report",
+_LAZY = {"optimize": "optimized", "mapped": "mapped", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report",
          "register_attention": "attention"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
            "Limit", "Lost", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
-           "load", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention", "serve"]
+           "load", "mapped", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention", "serve"]
 
 
 def __getattr__(name: str) -> Any:

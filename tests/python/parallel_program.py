@@ -14,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from safetensors.torch import save_file
+
 import deepwell as dw
 from deepwell import ranks
 
@@ -104,7 +106,19 @@ def training(mesh):
     return ""
 
 
-def answers(mesh, comm):
+def by_mapping(place):
+    """Made on meta, with the weights of a file where they lie."""
+    torch.manual_seed(7)
+    whole = nn.Sequential(Mlp(), Mlp()).eval()
+    path = f"{place}/rank{dist.get_rank()}.safetensors"
+    save_file(whole.state_dict(), path)
+    with torch.device("meta"):
+        made = nn.Sequential(Mlp(), Mlp()).eval()
+    made.load_state_dict(dw.mapped(path), assign=True)
+    return whole, made
+
+
+def answers(mesh, comm, place):
     """What models are off by that are parallel by collectives, parallelize_module and fully_shard, and words of refusals."""
     rank, world = dist.get_rank(), dist.get_world_size()
     x = torch.randn(2 * world, 24, generator=torch.Generator().manual_seed(2))
@@ -113,6 +127,8 @@ def answers(mesh, comm):
         made = {"collectives": off(dw.optimize(every, mesh=comm, strict=True, threads=1)(x), every(x))}
         for name, build in (("parallelize_module", by_parallelize), ("fully_shard", by_fsdp)):
             made[name] = off([dw.optimize(build(mesh), mesh=comm, shard="all", strict=True, threads=1)(x)], [build(mesh)(x)])
+        whole, mapped = by_mapping(place)
+        made["meta"] = off([dw.optimize(mapped, mesh=comm, shard="all", strict=True, threads=1)(x)], [whole(x)])
     return made | {"group": refusal(comm), "training": training(mesh)}
 
 

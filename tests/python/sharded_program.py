@@ -1,4 +1,4 @@
-"""What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT; prints one line of JSON."""
+"""What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT FOLDER; prints one line of JSON."""
 import json
 import os
 import sys
@@ -55,7 +55,7 @@ def refusal(model, comm):
     return ""
 
 
-def main(rank, world, port):
+def main(rank, world, port, place):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(world))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -72,9 +72,9 @@ def main(rank, world, port):
     error = float((made - expected).norm() / expected.norm())
     part = float((again - model(ids[:1, :5])).norm() / expected.norm())
     text = sharded.deepwell.explain()
-    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm)}))
+    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm, place)}))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
