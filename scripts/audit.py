@@ -91,7 +91,7 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
     of_b = -(-n // 128)
     stage_bytes = -(-((128 + n // pair) * K_BLOCK + (1 + of_b) * scale_tiles * 512) // 1024) * 1024
     slots = 3 * ((128 + n // (64 if n >= 128 else n // 2)) * 16 + 16) if promotes else 0
-    stages = min(12, (227 * 1024 - (8 if promotes else 4) * boxes * 4096 - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
+    stages = min(12, (227 * 1024 - ((8 if promotes else 4) * boxes * 4096 or (2048 if scale_tiles == 0 else 0)) - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
     cycles = 4 * max(n / 2, (128 + n / pair) / 4)
     return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, not promotes, 1 + promotes)
 
@@ -103,7 +103,7 @@ def tcgen05_tiles_of(kind, elements):
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{list_of}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
                 tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
-                loads = None if suffix == "_groups" else 2 if "swapped" in suffix else tile.loads     # boxes of a, as many as a group's rows need; all columns of a swapped tile in one
+                loads = None if suffix == "_groups" else (3 if scale_tiles == 0 else 2) if "swapped" in suffix else tile.loads     # boxes of a, as many as a group's rows need; swapped columns in one, and rows in two where steps may join them
                 found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=loads)
     return found
 

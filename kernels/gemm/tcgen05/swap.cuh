@@ -3,12 +3,15 @@
  *
  *   sums [32 lanes: columns of the result] x [16 columns of tensor memory: its rows] -> registers -> factors, post list -> a store for each row
  *
- * Steps that join columns are not done here. */
+ * Where a step joins columns c and c + half, the tile has 64 rows of b of each: those of c first, which are warps' 0 and 1, and then those of c + half, which warps 2 and 3 bring as far as that step and hand
+ * over in smem. */
 #ifndef KERNELS_GEMM_TCGEN05_SWAP_CUH
 #define KERNELS_GEMM_TCGEN05_SWAP_CUH
 
 #include "kernels/gemm/tcgen05/epilogue.cuh"
 #include "kernels/gemm/tcgen05/tile.cuh"
+
+enum { EXCHANGE_ROWS = 8 };
 
 #define EACH_ROW _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
 
@@ -42,11 +45,35 @@ INLINE void column_store(const matmul_epilogue *e, const float *values, const co
     }
 }
 
+/* A warp's first column of those that it stores, or hands over for another to store. */
+INLINE int swap_column(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes) { return tile->row + (g->epilogue.halving >= 0 ? lanes % 64 : lanes); }
+INLINE bool swap_has_columns(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes) { return swap_column(g, tile, lanes) < (g->epilogue.halving >= 0 ? g->epilogue.half : g->m); }
+
+/* The step that joins columns, by two warps with 32 columns each: one hands over its values, EXCHANGE_ROWS rows at a time, through the two warps' place in smem, and the other one goes on with the results. */
+INLINE void join_warps(int step, float *values, uint32_t staging, int lanes) {
+    const int couple = lanes / 32 % 2;
+    const uint32_t place = staging + couple * (TILES_EXCHANGE_BYTES / 2) + threadIdx.x % 32 * 4;
+    float others[TCGEN05_CHUNK];
+#pragma unroll
+    for (int first = 0; first < TCGEN05_CHUNK; first += EXCHANGE_ROWS) {
+        if (lanes >= 64)
+#pragma unroll
+            for (int i = 0; i < EXCHANGE_ROWS; i++) st_shared_f32(place + i * 128, values[first + i]);
+        barrier_sync(1 + couple, 64);
+#pragma unroll
+        for (int i = 0; i < EXCHANGE_ROWS; i++) others[first + i] = ld_shared_f32(place + i * 128);
+        barrier_sync(1 + couple, 64);
+    }
+    apply_halving(step, TCGEN05_CHUNK, values, others);
+}
+
 /* A warp's 32 columns of the result, of which the tile has all rows. release: told behind the last load of sums. */
-INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes, uint32_t sums, uint32_t release) {
+INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes, uint32_t staging, uint32_t sums, uint32_t release) {
     const matmul_epilogue *e = &g->epilogue;
-    column_place place = {tile->row + lanes + (int)threadIdx.x % 32, g->m, 0, g->n};
-    if (tile->row + lanes >= g->m) {
+    const bool joins = e->halving >= 0, is_up = joins && lanes >= 64;
+    const int first = swap_column(g, tile, lanes) + (int)threadIdx.x % 32, end = joins ? e->half : g->m;
+    column_place place = {is_up ? first + e->half : first, is_up ? g->m : end, 0, g->n};
+    if (!swap_has_columns(g, tile, lanes)) {
         pass_on_sums(release);
         return;
     }
@@ -58,8 +85,11 @@ INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_tile *til
         if (place.row + TCGEN05_CHUNK >= place.rows) release_sums(release);
         column_factors(e, all, of_column, values, place);
 #pragma unroll 1
-        for (int number = 0; number < e->count; number++) column_step(&e->steps[number], values, place);
-        column_store(e, values, place);
+        for (int number = 0; number < (is_up ? e->halving + 1 : e->count); number++) {
+            if (number == e->halving) join_warps(e->steps[number].step, values, staging, lanes);
+            else column_step(&e->steps[number], values, place);
+        }
+        if (!is_up) column_store(e, values, place);
     }
 }
 

@@ -44,6 +44,9 @@ typedef struct tiles_place {
 /* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
 typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
 
+/* Swapped operands without scales: rows of b come in two halves, as steps may join columns. */
+INLINE constexpr bool joins_rows(const tiles_shape s) { return s.swapped && s.scale_tiles == 0; }
+
 /* Columns that a tile multiplies: of swapped operands no more than there are, as the host rounded them up. */
 INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
 
@@ -52,10 +55,10 @@ INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shap
     const bool halves = g->epilogue.halving >= 0;
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
     tiles_tile tile;
-    tile.row = (place.row * s.pair + rank) * TILES_ROWS;
+    tile.row = (place.row * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
     tile.begin = 0, tile.end = g->m, tile.group = 0;
     tile.col = (place.col * s.pairs + number) * (halves ? s.n / 2 : s.n);
-    tile.up = tile.col + (halves ? g->epilogue.half : tile_columns(g, s) / 2);
+    tile.up = tile.col + (halves && !s.swapped ? g->epilogue.half : tile_columns(g, s) / 2);
     return tile;
 }
 

@@ -113,7 +113,7 @@ bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
     return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
 static bool runs(const tile_row *t, tcgen05_kind kind, tiles_layout lies, bool halves, int64_t half) {
-    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && (t->swapped ? !halves : tcgen05_tile_runs(&t->sizes, halves, half));
+    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && (t->swapped ? !halves || t->sizes.scale_tiles == 0 : tcgen05_tile_runs(&t->sizes, halves, half));
 }
 
 static tiles_layout layout_of(const op_attrs *attrs) { return (tiles_layout){op_attr_bool(attrs, OP_ATTR_at), !op_attr_bool(attrs, OP_ATTR_bt)}; }
@@ -219,7 +219,7 @@ static void size_parts(tiles_call *c, const chip_caps *chip) {
 static void size_units(tiles_call *c, const tile_row *t, const chip_caps *chip) {
     c->tile = t;
     c->columns = t->swapped ? base_align_up((size_t)c->m, (size_t)(TILES_PART * t->sizes.pair)) : 0;
-    c->units_m = base_ceil_div(t->swapped ? c->n : c->m, TILES_ROWS * t->sizes.pair);
+    c->units_m = base_ceil_div(!t->swapped ? c->m : c->halves ? 2 * c->n_out : c->n, TILES_ROWS * t->sizes.pair);
     c->units_n = t->swapped ? 1 : base_ceil_div(c->n_out, (c->halves ? t->sizes.n / 2 : t->sizes.n) * (t->shared ? 2 : 1));
     size_parts(c, chip);
 }
@@ -459,7 +459,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     if (c.blocks) take_result_blocks(run, &c, g);
     if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
     take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : t->shared ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
-    take_operand(&launch, 1, &c, c.n, t->swapped ? TILES_ROWS : t->sizes.n / 2, t->swapped ? g->map_a : g->map_b);
+    take_operand(&launch, 1, &c, c.n, !t->swapped ? t->sizes.n / 2 : t->sizes.scale_tiles == 0 ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_a : g->map_b);
     if (t->swapped) g->epilogue.by_tma = 0;
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
     if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);

@@ -31,9 +31,9 @@
 
 /* ---- warp 0: operands ---- */
 
-/* What a warp loads of a tile. col, up: rows of the map of b. boxes: of a, that hold rows of the tile's group: little is brought that no row of the group needs. bytes: of all boxes of a
+/* What a warp loads of a tile. second: the row with which the second half of its rows begins, where they come in halves. col, up: rows of the map of b. boxes: of a, that hold rows of the tile's group: little is brought that no row of the group needs. bytes: of all boxes of a
  * stage, of a pair both blocks'; rows that are not brought keep what was there before, and give results that nobody stores. */
-typedef struct tiles_loads { int row, col, up, boxes; uint32_t bytes; } tiles_loads;
+typedef struct tiles_loads { int row, second, col, up, boxes; uint32_t bytes; } tiles_loads;
 
 INLINE int a_boxes(const matmul_tiles_arguments *g, int row, int end) { return max(0, min(ceil_div(end - row, g->a_rows), TILES_ROWS / g->a_rows)); }
 
@@ -41,7 +41,7 @@ INLINE int b_row_bytes(const matmul_tiles_arguments *g, const tiles_shape s) { r
 
 INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
     const int first = b_row(g, s, tile), up = first + tile->up;
-    tiles_loads loads = {tile->row, rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * b_row_bytes(g, s))};
+    tiles_loads loads = {tile->row, tile->row + (g->epilogue.halving >= 0 ? g->epilogue.half : TILES_ROWS / 2), rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * b_row_bytes(g, s))};
     if (s.swapped) loads.bytes = (uint32_t)(s.pair * TILES_ROWS * b_row_bytes(g, s) + g->columns * TILES_ROW_BYTES);
     if (!s.groups) return loads;
     loads.boxes = a_boxes(g, tile->row, tile->end);
@@ -75,9 +75,13 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
     if (s.at) load_turned(s, a, map_a, full, x, loads->row, TILES_ROWS);
     if (s.pairs > 1) load_half_of_a(s, p, a, map_a, full, x, loads->row);
 #pragma unroll 1
-    for (int i = 0; i < (s.groups ? loads->boxes : s.at || s.pairs > 1 ? 0 : 1); i++) {
+    for (int i = 0; i < (s.groups ? loads->boxes : s.at || s.pairs > 1 || joins_rows(s) ? 0 : 1); i++) {
         const int down = s.groups ? i * g->a_rows : 0;
         load_box(s, a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down);
+    }
+    if (joins_rows(s)) {
+        load_box(s, a, map_a, full, x, loads->row);
+        load_box(s, a + TILES_ROWS / 2 * TILES_ROW_BYTES, map_a, full, x, loads->second);
     }
     if (s.bn) load_turned(s, b, map_b, full, x, loads->col, s.n / 2);
     else load_box(s, b, map_b, full, x, loads->col);
@@ -315,8 +319,9 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
             tcgen05_fence_after();
         }
         const uint32_t release = counting(s, ring_empty(p->sums, turns.sums.stage));
-        const bool is_whole = !s.parts || tile.row + lanes >= tile.end || join_parts(g, s, p, &at, warp, sums, release);
-        if (is_whole && s.swapped) store_columns(g, &tile, lanes, sums, release);
+        const bool has_none = s.swapped ? !swap_has_columns(g, &tile, lanes) : tile.row + lanes >= tile.end;
+        const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, sums, release);
+        if (is_whole && s.swapped) store_columns(g, &tile, lanes, p->staging, sums, release);
         else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, release, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;

@@ -6,8 +6,8 @@
 
 /* Rows that a block multiplies; bytes of k in a stage; warps in front of those for results: one each for operands, products, scales and the schedule. */
 enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_OTHER_WARPS = 4 };
-/* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. */
-enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
+/* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. Where none are staged and steps may join columns: room for what warps tell each other. */
+enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_EXCHANGE_BYTES = 2048, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
 /* Scales by block of k, which threads bring: slots of so many blocks of k, and slots. */
 enum { TILES_SLOT_BLOCKS = 4, TILES_SLOTS = 3 };
 /* Units that are asked for, or published, ahead; groups that a published tile counts to. */
@@ -43,7 +43,7 @@ TILES_FORMULA int tiles_scale_bytes(const tiles_sizes s) { return (1 + tiles_b_s
 TILES_FORMULA int tiles_stage_bytes(const tiles_sizes s) { return (tiles_operand_bytes(s) + tiles_scale_bytes(s) + 1023) / 1024 * 1024; }
 /* Behind the stages: boxes of results; slots of scales, and two barriers each; claims, 16 bytes and two barriers each; three barriers a stage (full, empty, scales there), four of the sums; the address
  * of tensor memory. */
-TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return tiles_store_warps(s) * s.boxes * TILES_BOX_BYTES; }
+TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return s.boxes > 0 ? tiles_store_warps(s) * s.boxes * TILES_BOX_BYTES : s.scale_tiles == 0 ? TILES_EXCHANGE_BYTES : 0; }
 TILES_FORMULA int tiles_slots_bytes(const tiles_sizes s) { return s.promotes ? TILES_SLOTS * (tiles_slot_bytes(s) + 16) : 0; }
 TILES_FORMULA int tiles_barrier_bytes(int stages) { return TILES_CLAIMS * 32 + stages * 24 + 4 * 8 + 16; }
 /* As many as there is room for. */
