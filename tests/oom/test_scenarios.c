@@ -310,7 +310,7 @@ static dw_status train_a_graph(dw_context *context, void *optimizer) {
         dw_graph_destroy(graph);
         return status;
     }
-    status = dw_trainer_create(context, graph, &(dw_trainer_options){.optimizer = optimizer, .accumulate = 2, .clip = 1}, &trainer);
+    status = dw_trainer_create(context, graph, &(dw_trainer_options){.optimizer = optimizer, .accumulate = 2, .clip = 1, .precision = "bf16"}, &trainer);
     if (status != DW_OK) return status;
     status = train_on(trainer);
     dw_trainer_destroy(trainer);
