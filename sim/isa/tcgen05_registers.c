@@ -160,6 +160,7 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (t->accesses[i].warp != w->index || t->accesses[i].store != (op->small != 0)) t->accesses[kept++] = t->accesses[i];
     }
     if (t != NULL) t->access_count = kept;
+    order_tensor_wait(w, op->small != 0);
     return SIM_NEXT;
 }
 
@@ -236,6 +237,7 @@ sim_handler select_tcgen05_wait(sim_decoding *d) {
 static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)mask;
     *(op->small != 0 ? &w->tensor_after : &w->tensor_before) = ++w->cta->cluster->tensor_time;
+    order_tensor_fence(w, op->small != 0);
     return SIM_NEXT;
 }
 

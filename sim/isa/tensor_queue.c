@@ -120,7 +120,7 @@ static bool complete(sim_cluster *cluster, size_t commit) {
         }
         if (t->hold != NULL) t->hold(t, -1);
         for (int k = 0; k < 2 * t->use_count; k++) {
-            if (t->ctas[k % 2] != NULL) tmem_finished(t->ctas[k % 2], &t->uses[k / 2].area, t->uses[k / 2].writes);
+            if (t->ctas[k % 2] != NULL) tmem_finished(t->ctas[k % 2], &t->uses[k / 2].area, t->uses[k / 2].writes, c.warp, c.since != NULL ? c.since[c.warp->index] : 0);
         }
         remove_task(q, i);
         commit--;

@@ -1,5 +1,6 @@
 /* Tensor memory: who may touch which of its cells. */
 #include "tmem.h"
+#include "sim/machine/order.h"
 
 #include <stdlib.h>
 
@@ -74,9 +75,20 @@ bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta 
 
 static bool has_partition(const tmem_area *area, int partition) { return (uint32_t)(area->lanes[partition / 2] >> (partition % 2 * TMEM_PARTITION)) != 0; }
 
-/* Is what another warp's load or store did, where one of the two changes the cell, ordered before what w does now? */
-static bool is_behind(const sim_warp *w, const tmem_touch *t, bool writes) {
-    return t->warp == NULL || t->warp == w || !(writes || t->stored) || (t->warp->tensor_before > t->time && w->tensor_after > t->time);
+/* What is missing between what another warp's load or store did, where one of the two changes the cell, and what w does now. Of another CTA's warp the times of its fences count alone. */
+static order_gap gap_of(const sim_warp *w, const tmem_touch *t, bool writes) {
+    if (t->warp == NULL || t->warp == w || !(writes || t->stored)) return ORDER_WHOLE;
+    if (t->warp->tensor_before <= t->time) return ORDER_NO_BEFORE;
+    if (w->tensor_after <= t->time) return ORDER_NO_AFTER;
+    if (t->warp->cta != w->cta) return ORDER_WHOLE;
+    return order_tensor_gap(w, t->warp, t->number, t->stored, !(t->stored ? w->launch->options->stores_done : w->launch->options->loads_done));
+}
+
+/* Did w execute a fence behind its wait for the tensor core? */
+static bool knows_product(const sim_warp *w, const tmem_touch *t, bool writes) {
+    if (t->written > w->tensor_after || (writes && t->read > w->tensor_after)) return false;
+    if (t->written != 0 && !order_tensor_knows(w, t->written_for, t->written_at)) return false;
+    return !writes || t->read == 0 || order_tensor_knows(w, t->read_for, t->read_at);
 }
 
 bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, bool tensor) {
@@ -84,15 +96,16 @@ bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *ct
     for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION; partition++) {
         for (int column = area->first; column < area->end && has_partition(area, partition); column++) {
             const tmem_touch *t = &cta->tmem->touches[partition][column];
-            if (!tensor && (t->written > w->tensor_after || (writes && t->read > w->tensor_after))) {
+            if (!tensor && !knows_product(w, t, writes)) {
                 sim_find(w, op, lane, "%s column %d of tensor memory, which a tensor core %s, with no tcgen05.fence::after_thread_sync since that was waited for (option fences=implied takes the wait for enough)",
-                         writes ? "writes" : "reads", column, t->written > w->tensor_after ? "wrote" : "read");
+                         writes ? "writes" : "reads", column, knows_product(w, t, false) ? "read" : "wrote");
                 return false;
             }
-            if (is_behind(w, t, writes)) continue;
-            sim_find(w, op, lane,
-                     "%s column %d of tensor memory, which warp %d %s, and between the two lacks tcgen05.fence::%s (option fences=implied takes barriers for enough)", writes ? "writes" : "reads", column,
-                     t->warp->index, t->stored ? "stored" : "loaded", t->warp->tensor_before > t->time ? "after_thread_sync in this warp" : "before_thread_sync in that warp");
+            const order_gap gap = gap_of(w, t, writes);
+            if (gap == ORDER_WHOLE) continue;
+            sim_find(w, op, lane, "%s column %d of tensor memory, which warp %d %s, and between the two lacks tcgen05.%s (option fences=implied takes barriers for enough)", writes ? "writes" : "reads", column,
+                     t->warp->index, t->stored ? "stored" : "loaded",
+                     gap == ORDER_NO_AFTER ? "fence::after_thread_sync in this warp" : gap == ORDER_NO_BEFORE ? "fence::before_thread_sync in that warp" : t->stored ? "wait::st in that warp" : "wait::ld in that warp");
             return false;
         }
     }
@@ -100,22 +113,26 @@ bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *ct
 }
 
 void tmem_touched(sim_warp *w, const tmem_area *area, bool stores) {
-    uint64_t now = ++w->cta->cluster->tensor_time;
+    const uint64_t now = ++w->cta->cluster->tensor_time;
+    const uint32_t number = order_tensor_touch(w);
     for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION; partition++) {
         for (int column = area->first; column < area->end && has_partition(area, partition); column++) {
             tmem_touch *t = &w->cta->tmem->touches[partition][column];
             t->warp = w;
             t->time = now;
+            t->number = number;
             t->stored = stores;
         }
     }
 }
 
-void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes) {
+void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes, const sim_warp *warp, uint32_t at) {
     uint64_t now = ++cta->cluster->tensor_time;
     for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION && cta->tmem != NULL; partition++) {
         for (int column = area->first; column < area->end && column < TMEM_COLUMNS && has_partition(area, partition); column++) {
-            *(writes ? &cta->tmem->touches[partition][column].written : &cta->tmem->touches[partition][column].read) = now;
+            tmem_touch *t = &cta->tmem->touches[partition][column];
+            if (writes) t->written = now, t->written_for = warp, t->written_at = at;
+            else t->read = now, t->read_for = warp, t->read_at = at;
         }
     }
 }

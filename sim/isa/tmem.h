@@ -24,8 +24,11 @@ typedef struct tmem_access { tmem_area area; int warp; bool store; } tmem_access
 /* Who touched a partition's column last, for the order that tcgen05.fence makes between threads (PTX ISA 9.7.16.6.3): times are the cluster's tensor_time. */
 typedef struct tmem_touch {
     uint64_t written, read;              /* when a tensor core was known to have written it, or read it: a commit was waited for */
+    const sim_warp *written_for, *read_for;   /* whose commit that was; NULL: none has been */
+    uint32_t written_at, read_at;        /* the time of that commit by its warp's clock (order.h); 0: not watched */
     const sim_warp *warp;                /* who loaded or stored it last, and when; NULL: nobody */
     uint64_t time;
+    uint32_t number;                     /* the same by its warp's clock (order.h); 0: not watched */
     bool stored;
 } tmem_touch;
 
@@ -60,7 +63,7 @@ bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta 
 bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, bool tensor);
 /* The warp loads or stores them; a tensor core has written or read them, and a wait showed it. */
 void tmem_touched(sim_warp *w, const tmem_area *area, bool stores);
-void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes);
+void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes, const sim_warp *warp, uint32_t at);   /* warp, at: whose commit, and when by its clock */
 /* Moves 8 columns of lanes from first_lane, a multiple of 32, on to the lane before, but of the last lane of each partition, which keeps its own. */
 void tmem_shift(sim_tmem *tmem, int first_lane, int column);
 /* Columns that were never given back; 0: none. */

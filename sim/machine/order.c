@@ -9,7 +9,7 @@
 
 /* readers: [warps][words]. lanes: which lane wrote a word last (less than 32), and in which of its warp's turns (above): one ends where its lanes meet, or order is made. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
 /* arrived: of each 16 bytes, which copy brought them last, by the number of the mbarrier that counts it and its time, and told: the rank of that mbarrier's CTA. copies: of each mbarrier, how many were done.
- * fenced: of each warp, up to when a proxy fence stands behind what it did. */
+ * fenced: of each warp, up to when a proxy fence stands behind what it did. fences: of each warp, of tensor memory. */
 struct sim_order {
     int warps;
     size_t words;
@@ -22,7 +22,14 @@ struct sim_order {
     uint8_t *told;
     uint32_t *lanes, turns[SIM_MAX_WARPS], fenced[ORDER_CLOCKS];
     uint32_t tensor[ORDER_TENSOR_UNITS][ORDER_CLOCKS];
+    struct tensor_order *fences;
 };
+
+/* Numbers in their order. */
+typedef struct marks { uint32_t *numbers; size_t count, capacity; bool lost; } marks;
+
+/* A warp's waits for loads and for stores of tensor memory, its fences in front of what it tells others, and what it knew when it last executed one behind what others told. */
+struct tensor_order { marks waits[2], before; uint32_t after[ORDER_CLOCKS]; };
 
 void order_start(sim_cta *cta) {
     const sim_launch *l = cta->launch;
@@ -38,7 +45,8 @@ void order_start(sim_cta *cta) {
     o->lanes = calloc(words, sizeof *o->lanes);
     o->arrived = calloc(words / 4 + 1, sizeof *o->arrived);
     o->told = calloc(words / 4 + 1, sizeof *o->told);
-    if (o->now == NULL || o->writers == NULL || o->readers == NULL || o->lanes == NULL || o->arrived == NULL || o->told == NULL) {
+    o->fences = calloc((size_t)o->warps, sizeof *o->fences);
+    if (o->fences == NULL || o->now == NULL || o->writers == NULL || o->readers == NULL || o->lanes == NULL || o->arrived == NULL || o->told == NULL) {
         cta->order = o;
         order_free(cta);
         return;
@@ -56,6 +64,12 @@ void order_free(sim_cta *cta) {
     free(o->lanes);
     free(o->arrived);
     free(o->told);
+    for (int i = 0; i < o->warps && o->fences != NULL; i++) {
+        free(o->fences[i].waits[0].numbers);
+        free(o->fences[i].waits[1].numbers);
+        free(o->fences[i].before.numbers);
+    }
+    free(o->fences);
     free(o->mbarriers);
     free(o);
     cta->order = NULL;
@@ -264,6 +278,62 @@ bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool free
         }
     }
     return true;
+}
+
+/* ---- tensor memory between threads ---- */
+
+uint32_t order_tensor_touch(sim_warp *w) {
+    struct sim_order *o = w->cta->order;
+    return o != NULL ? o->now[w->index][w->index]++ : 0;
+}
+
+static void mark(marks *m, uint32_t number) {
+    if (m->count == m->capacity) {
+        const size_t capacity = m->capacity == 0 ? 64 : m->capacity * 2;
+        uint32_t *larger = realloc(m->numbers, capacity * sizeof *larger);
+        m->lost = m->lost || larger == NULL;
+        if (larger == NULL) return;
+        m->numbers = larger;
+        m->capacity = capacity;
+    }
+    m->numbers[m->count++] = number;
+}
+
+void order_tensor_wait(sim_warp *w, bool stores) {
+    struct sim_order *o = w->cta->order;
+    if (o != NULL) mark(&o->fences[w->index].waits[stores], order_tensor_touch(w));
+}
+
+void order_tensor_fence(sim_warp *w, bool after) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return;
+    if (after) memcpy(o->fences[w->index].after, o->now[w->index], sizeof o->fences[w->index].after);
+    else mark(&o->fences[w->index].before, order_tensor_touch(w));
+}
+
+/* The first number beyond another; UINT32_MAX: there is none. */
+static uint32_t first_beyond(const marks *m, uint32_t number) {
+    size_t low = 0, high = m->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (m->numbers[middle] > number) high = middle;
+        else low = middle + 1;
+    }
+    return low < m->count ? m->numbers[low] : UINT32_MAX;
+}
+
+order_gap order_tensor_gap(const sim_warp *w, const sim_warp *other, uint32_t number, bool stored, bool waits) {
+    const struct sim_order *o = w->cta->order;
+    if (o == NULL || number == 0) return ORDER_WHOLE;
+    const struct tensor_order *theirs = &o->fences[other->index];
+    const uint32_t known = o->now[w->index][other->index], waited = waits ? first_beyond(&theirs->waits[stored], number) : number, fenced = waited == UINT32_MAX ? waited : first_beyond(&theirs->before, waited);
+    if (theirs->waits[stored].lost || theirs->before.lost || o->fences[w->index].after[other->index] >= fenced) return ORDER_WHOLE;
+    return known < waited ? ORDER_NO_WAIT : known < fenced ? ORDER_NO_BEFORE : ORDER_NO_AFTER;
+}
+
+bool order_tensor_knows(const sim_warp *w, const sim_warp *other, uint32_t time) {
+    const struct sim_order *o = w->cta->order;
+    return o == NULL || other == w || other->cta != w->cta || o->fences[w->index].after[other->index] >= time;
 }
 
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {

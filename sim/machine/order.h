@@ -53,6 +53,16 @@ static inline bool order_read_chunk(sim_warp *w, const sim_op *op, uint64_t offs
 enum { ORDER_TENSOR_UNITS = 16 };
 /* Units of 32 columns of tensor memory: somebody loads or stores them; or (frees) they are given back, which all uses of other warps come before. */
 bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees);
+/* What a warp does to tensor memory, its waits for that and its fences are numbered in their order: the number of what it does now; 0: nothing is watched. */
+uint32_t order_tensor_touch(sim_warp *w);
+void order_tensor_wait(sim_warp *w, bool stores);
+void order_tensor_fence(sim_warp *w, bool after);
+/* What is missing between a load or store of another warp of the CTA, of that number, and what w does now: that warp's wait for it, and its fence behind the wait, in front of what w has waited for; a fence
+ * of w behind that. waits: a wait is needed. */
+typedef enum order_gap { ORDER_WHOLE, ORDER_NO_WAIT, ORDER_NO_BEFORE, ORDER_NO_AFTER } order_gap;
+order_gap order_tensor_gap(const sim_warp *w, const sim_warp *other, uint32_t number, bool stored, bool waits);
+/* Did w know, when it last executed a fence, what came before `time` of another warp of the CTA's clock? */
+bool order_tensor_knows(const sim_warp *w, const sim_warp *other, uint32_t time);
 /* A read of so many lanes from one on, side by side, of 4 bytes or more each; false: order_read would find something. */
 bool order_may_read(sim_warp *w, int lane, int lanes, uint64_t offset, size_t bytes);
 
