@@ -16,6 +16,7 @@ instruction once, as the code of a wait that succeeds at once and of every branc
  cover     stages x cycles of a k-block, by the slower of its matrix instructions and of what the L2 cache gives: at least 1600; of tiles of at most 64 columns, which read main memory, or 64 KB in flight
  soften    attention by tcgen05, position alone: instructions of the loop of its softmax, with what blocks with hidden keys alone run, and global memory in it
  issue     the same: of the loop of its products, a tile and a block of keys
+ powers    the same: powers of 2 by special function units of a row's 128 keys, all but those that the entry makes by multiplying and adding, and one for what a largest score that has moved costs
  epilogue  it runs under the products of the next tile, and takes no longer than those of the shortest k claimed"""
 import fnmatch
 import os
@@ -132,6 +133,7 @@ class Count(NamedTuple):
     multiply: float           # instructions a k-block, 0: not of products
     load: float
     findings: list            # (check, how much)
+    powers: int = 0           # of attention: powers of 2 by special function units, of a row's block of keys
 
 
 def matrix_share(loop, tile):
@@ -205,16 +207,19 @@ def audit_attention(blocks, row, findings):
     multiplies = loops_around(blocks, MATRIX, WAIT)
     if len(softens) != 1 or len(multiplies) != 1:
         findings.append(("formula", f"{len(softens)} loops of softmax and {len(multiplies)} of products, one of each is wanted"))
-        return 0
+        return 0, 0
     most = claims["SOFTEN_INSTRUCTIONS"] + claims["EMULATED_INSTRUCTIONS"] * pairs + HIDING + SELDOM
     if len(softens[0].instructions) > most or softens[0].count(*GLOBAL) > 0:
         findings.append(("soften", f"{len(softens[0].instructions)}"))
+    powers = sum(i.name.startswith("MUFU.EX2") for i in softens[0].instructions)
+    if powers != 128 - 2 * pairs + 1:
+        findings.append(("powers", f"{powers}"))
     each = len(multiplies[0].instructions) / 2
     if each > claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps:
         findings.append(("issue", f"{each:g}"))
     if multiplies[0].count(*MATRIX) != 2 * steps:
         findings.append(("formula", f"{multiplies[0].count(*MATRIX)} matrix instructions of two tiles' block, {2 * steps} are needed"))
-    return each
+    return each, powers
 
 
 def audit_function(image, entry, blocks, tile):
@@ -232,7 +237,8 @@ def audit_function(image, entry, blocks, tile):
         findings.append(("narrow", f"{narrow}"))
     attention = attention_tiles().get(entry)
     if attention is not None:
-        return Count(image, entry, audit_attention(blocks, attention, findings), 0, findings)
+        each, powers = audit_attention(blocks, attention, findings)
+        return Count(image, entry, each, 0, findings, powers)
     if tile is None:
         return Count(image, entry, 0, 0, findings)
     if not multiplies or not loads:
@@ -327,7 +333,8 @@ def main():
     if "--table" in arguments:
         for count in sorted(counts):
             if count.multiply > 0:
-                print(f"{count.image:28s} {count.entry:44s} multiply {count.multiply:6g}  load {count.load:4g}")
+                more = f"powers {count.powers:4d}" if count.powers else f"load {count.load:4g}"
+                print(f"{count.image:28s} {count.entry:44s} multiply {count.multiply:6g}  {more}")
     lines = judge(counts, read_expected(), not named)
     print("\n".join(lines + [f"{len(counts)} entries of {len(paths)} images: {len(lines)} findings that are not expected"]))
     return 1 if lines else 0
