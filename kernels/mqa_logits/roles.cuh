@@ -14,7 +14,7 @@ INLINE constexpr int boxes_of(const mqa_shape s) { return s.block / MQA_BOX; }
 
 /* Addresses in smem. */
 typedef struct mqa_smem {
-    uint32_t q, k, work, places, end;
+    uint32_t q, k, work, factors, pages, end;   /* factors: of the keys of each stage, fp32; pages: of each of its boxes, -1: it is not there */
     ring_barriers q_ring, k_ring;
 } mqa_smem;
 
@@ -25,8 +25,9 @@ INLINE mqa_smem smem_of(const mqa_shape s, uint32_t base) {
     m.q_ring = ring_at(m.k + s.stages * s.block * s.width, MQA_Q_STAGES);
     m.k_ring = ring_at(ring_end(m.q_ring, MQA_Q_STAGES), s.stages);
     m.work = ring_end(m.k_ring, s.stages);
-    m.places = m.work + MQA_Q_STAGES * MQA_WORK_BYTES;
-    m.end = m.places + s.stages * boxes_of(s) * 8;
+    m.factors = m.work + MQA_Q_STAGES * MQA_WORK_BYTES;
+    m.pages = m.factors + s.stages * s.block * 4;
+    m.end = m.pages + s.stages * boxes_of(s) * 4;
     return m;
 }
 
@@ -38,21 +39,15 @@ INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int num
 INLINE bool takes_max(const mqa_shape s, int column) { return column / 8 % 4 < s.maxima; }
 INLINE float positive(const mqa_shape s, float x, int column) { return takes_max(s, column) ? max_nan(x, 0) : x + fabsf(x); }
 
-/* Where the factors of a box of keys begin, in elements; NO_PLACE: its page is not there. */
-#define NO_PLACE INT64_MIN
-INLINE void store_place(uint32_t to, int64_t place) { st_shared_u32x2(to, (uint32_t)place, (uint32_t)((uint64_t)place >> 32)); }
-INLINE int64_t load_place(uint32_t from) {
-    const uint32_t low = ld_shared_u32(from), high = ld_shared_u32(from + 4);
-    return (int64_t)((uint64_t)high << 32 | low);
+/* What a stage of keys is filled by: TMA, and 32 lanes. */
+enum { MQA_LOADERS = 1 + 32 };
+
+/* The factor of a key of a stage, times the scale. */
+INLINE float factor_at(const mqa_arguments *p, mqa_smem m, const mqa_shape s, int stage, int own) {
+    return p->has_factor ? p->scale * ld_shared_f32(m.factors + (stage * s.block + own) * 4) : p->scale;
 }
 
-/* The factor of key `own` of a box, times the scale; is_key: there is one. */
-INLINE float factor_at(const mqa_arguments *p, int64_t place, int own, bool is_key) {
-    if (!p->has_factor || place == NO_PLACE || !is_key) return p->scale;
-    return p->scale * ((const float *)p->factor.data)[place + own * p->factor_strides[1]];
-}
-
-/* ---- loads: a warp ---- */
+/* ---- loads: a warp for q and keys, and one for what a stage of keys has besides ---- */
 
 /* Of one box, by one thread. page -1: its page is not there, and behind the last page there are zeros. */
 INLINE void load_box(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page, uint32_t full) {
@@ -60,36 +55,56 @@ INLINE void load_box(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m
     tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.width, (const tensor_map *)g->map_k, full, 0, slot, page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
 }
 
-INLINE int64_t place_of(const mqa_arguments *p, int position, int page) {
+/* Of one box, by the warp: 0 where there is no key. */
+INLINE void load_factors(const mqa_arguments *p, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page) {
     const int slot = p->has_table ? position % (int)p->page : position;
-    return page < 0 ? NO_PLACE : page * p->factor_strides[0] + slot * p->factor_strides[1];
+#pragma unroll
+    for (int own = (int)threadIdx.x % 32; own < MQA_BOX; own += 32) {
+        const bool is_key = page >= 0 && position + own < (int)p->keys;
+        const float *from = (const float *)p->factor.data + (is_key ? page * p->factor_strides[0] + (slot + own) * p->factor_strides[1] : 0);
+        cp_async(m.factors + (stage * s.block + box * MQA_BOX + own) * 4, from, 4, is_key ? 4 : 0);
+    }
 }
 
-/* Pages are looked up for 32 boxes at a time, one a lane. */
-INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, mqa_item item, mqa_work work, uint32_t *number) {
+/* What a stage of keys has besides them, by the warp: of a block of which pages[box] are the pages. */
+INLINE void fill_factors(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
+#pragma unroll
+    for (int box = 0; box < boxes_of(s); box++) {
+        if (threadIdx.x % 32 == 0) st_shared_u32(m.pages + 4 * (turn.stage * boxes_of(s) + box), (uint32_t)pages[box]);
+        if (g->call.has_factor) load_factors(&g->call, s, m, turn.stage, box, position + box * MQA_BOX, pages[box]);
+    }
+    cp_async_arrive(ring_full(m.k_ring, turn.stage));
+}
+
+/* The keys, by one thread. */
+INLINE void fill_keys(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
+    const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.width);
+#pragma unroll
+    for (int box = 0; box < boxes_of(s); box++) load_box(g, s, m, turn.stage, box, position + box * MQA_BOX, pages[box], full);
+}
+
+/* Pages are looked up for 32 boxes at a time, one a lane. of_keys: the keys, else what a stage has besides. */
+INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, const bool of_keys, mqa_item item, mqa_work work, uint32_t *number) {
     const int lane = (int)threadIdx.x % 32, boxes = boxes_of(s);
     for (int base = 0; base < work.count; base += 32 / boxes) {
         const int own = min(work.first * s.block + (base * boxes + lane) * MQA_BOX, (work.first + work.count) * s.block - MQA_BOX);
         const int page = own < (int)g->call.keys ? mqa_page_of(&g->call, item.batch, own) : -1;
         for (int i = base; i < min(base + 32 / boxes, work.count); i++, ++*number) {
             const ring_turn turn = ring_writer_turn(*number, s.stages);
-            const int position = (work.first + i) * s.block;
             int pages[2];
 #pragma unroll
             for (int box = 0; box < boxes; box++) pages[box] = __shfl_sync(0xffffffff, page, (i - base) * boxes + box);
-            if (lane != 0) continue;
+            if (of_keys && lane != 0) continue;
             ring_wait_empty(m.k_ring, turn);
-#pragma unroll
-            for (int box = 0; box < boxes; box++) store_place(m.places + 8 * (turn.stage * boxes + box), place_of(&g->call, position + box * MQA_BOX, pages[box]));
-            const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.width);
-#pragma unroll
-            for (int box = 0; box < boxes; box++) load_box(g, s, m, turn.stage, box, position + box * MQA_BOX, pages[box], full);
+            if (of_keys) fill_keys(g, s, m, turn, (work.first + i) * s.block, pages);
+            else fill_factors(g, s, m, turn, (work.first + i) * s.block, pages);
         }
         __syncwarp();
     }
 }
 
-INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m) {
+/* The blocks of all items, and with the keys the items' q. */
+INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, const bool of_keys) {
     const int bytes = MQA_ROWS * s.width;
     ring_turn turn = ring_writer();
     uint32_t number = 0;
@@ -98,16 +113,16 @@ INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem
         mqa_range range;
         const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
         if (work.count == 0) continue;
-        if (threadIdx.x % 32 == 0) {
+        if (of_keys && threadIdx.x % 32 == 0) {
             ring_wait_empty(m.q_ring, turn);
             const uint32_t full = ring_expect_full(m.q_ring, turn, bytes);
             tma_load_4d(m.q + turn.stage * bytes, (const tensor_map *)g->map_q, full, 0, 0, item.first, item.batch, TMA_EVICT_FIRST);
         }
         __syncwarp();
-        load_blocks(g, s, m, item, work, &number);
+        load_blocks(g, s, m, of_keys, item, work, &number);
         ring_next(&turn, MQA_Q_STAGES);
     }
-    if (threadIdx.x % 32 != 0) return;
+    if (!of_keys || threadIdx.x % 32 != 0) return;
     ring_wait_empty(m.q_ring, turn);
     ring_arrive_full(m.q_ring, turn);
 }

@@ -1,12 +1,13 @@
 /* mqa_logits by tcgen05, of q and k in e4m3: tiles, items and chunks as those of wgmma.cu. Thread blocks stay, one to a multiprocessor.
  *
  *   warp 0          empty -> TMA  q [256,width] of the item -> full                                 2 stages, smem
- *                   empty -> TMA  k [128,width], where its factors lie beside it -> full            8 stages, smem
+ *                   empty -> TMA  k [128,width] -> full                                             8 stages, smem
  *   warp 1          full, sums empty -> scores [128,256] = k q^T -> sums full, k empty              tmem, columns 0 and 256 in turns; behind an item's last block: q empty
  *   warp 2          empty -> weights [256] fp32, ranges of queries -> full                          beside q
  *   warp 3          -inf where no key of the chunk is seen -> gmem
  *   warps 4 to 7    sums 0 full -> 32 columns at a time tmem -> registers; relu, times weights, summed over heads, times the key's factor -> gmem; sums empty behind the last load
  *   warps 8 to 11   the same of sums 1
+ *   warp 12         empty -> factors of keys [128] fp32 -> full                                     beside k
  *
  * Keys are rows of the products, so a thread has a key and all heads of all queries: no sum goes over threads, and a warp stores 32 neighbours of a query. Weights come from smem, four to an
  * instruction, the same for all lanes. A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
@@ -15,7 +16,7 @@
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/mqa_logits/roles.cuh"
 
-enum { LOAD_WARP, MULTIPLY_WARP, TELL_WARP, CLEAN_WARP, FIRST_SUM_WARP, SUM_WARPS = 8, SUM_COLUMNS = MQA_ROWS, TMEM_COLUMNS = 2 * MQA_ROWS, PART = 32 };
+enum { LOAD_WARP, MULTIPLY_WARP, TELL_WARP, CLEAN_WARP, FIRST_SUM_WARP, SUM_WARPS = 8, FACTOR_WARP = FIRST_SUM_WARP + SUM_WARPS, SUM_COLUMNS = MQA_ROWS, TMEM_COLUMNS = 2 * MQA_ROWS, PART = 32 };
 
 typedef struct sums_place { ring_barriers ring; uint32_t tmem; } sums_place;
 
@@ -149,13 +150,12 @@ INLINE void sum_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem 
             key_place k;
             k.key = block + row;
             ring_wait_full(m.k_ring, of_k);
-            const int64_t place = load_place(m.places + 8 * (of_k.stage * boxes_of(s) + box));
+            k.is_there = (int)ld_shared_u32(m.pages + 4 * (of_k.stage * boxes_of(s) + box)) >= 0;
+            k.factor = factor_at(p, m, s, of_k.stage, row);
             __syncwarp();
             if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, of_k);
-            k.is_there = place != NO_PLACE;
             k.inner = k.is_there && block >= work.low && block + s.block <= work.high;
             k.at = item.batch * p->out_strides[0] + item.first * p->out_strides[1] + k.key * p->out_strides[2];
-            k.factor = factor_at(p, place, row % MQA_BOX, k.key < item.end);
             ring_wait_full(sums.ring, of_sums);
             tcgen05_fence_after();
             sum_block(p, s, item, tmem, work_at(m, turn.stage), ranges_at(m, turn.stage), ring_empty(sums.ring, of_sums.stage), k);
@@ -177,7 +177,7 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
     const uint32_t tmem_at = ring_end(sums.ring, 2);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 1 + SUM_WARPS);
-        ring_init(m.k_ring, s.stages, 1, 1 + SUM_WARPS / 2);
+        ring_init(m.k_ring, s.stages, MQA_LOADERS, 1 + SUM_WARPS / 2);
         ring_init(sums.ring, 2, 1, SUM_WARPS / 2);
         fence_mbarrier_init();
     }
@@ -193,7 +193,9 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
         __syncwarp();
         tmem_dealloc(sums.tmem, TMEM_COLUMNS);
     } else if (warp == LOAD_WARP) {
-        load_items(g, s, m);
+        load_items(g, s, m, true);
+    } else if (warp == FACTOR_WARP) {
+        load_items(g, s, m, false);
     } else if (warp == TELL_WARP) {
         tell_items(g, s, m);
     } else if (warp == CLEAN_WARP) {
@@ -204,7 +206,7 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
 }
 
 #define MQA_TILE(name, heads, width)                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(MQA_THREADS, 1) mqa_logits_tcgen05_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
+    extern "C" __global__ void __launch_bounds__(MQA_TCGEN05_THREADS, 1) mqa_logits_tcgen05_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
         const mqa_shape shape = {heads, width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES, 1};                                                       \
         mqa_tcgen05(&arguments, shape);                                                                                                         \
     }

@@ -57,7 +57,7 @@ static double seconds(const kernel_run *run, const mqa_kind *kind) {
     return run->chip->launch_s + (tiles_s > bytes_s ? tiles_s : bytes_s);
 }
 
-static dw_status shape(const kernel_run *run, const mqa_kind *kind, const char *image, const char *entry, uint32_t shared_bytes, kernel_launcher *launcher) {
+static dw_status shape(const kernel_run *run, const mqa_kind *kind, const char *image, const char *entry, int threads, uint32_t shared_bytes, kernel_launcher *launcher) {
     const mqa_entry *e = entry_of(run);
     const mqa_cut cut = cut_of(run, kind);
     kernel_launch launch;
@@ -70,7 +70,7 @@ static dw_status shape(const kernel_run *run, const mqa_kind *kind, const char *
     arguments->items = (int32_t)cut.items;
     if (cut.items == 0) return DW_OK;
     cuda_grid(&launch, cut.items < run->chip->units ? cut.items : run->chip->units, 1, 1);
-    launch.block[0] = MQA_THREADS;
+    launch.block[0] = (uint32_t)threads;
     launch.overlaps = true;
     launch.shared_bytes = shared_bytes;
     return launcher->add(launcher, &launch);
@@ -81,7 +81,7 @@ const char *mqa_wgmma_takes(const kernel_run *run, text *why) { return takes(run
 double mqa_wgmma_seconds(const kernel_run *run) { return seconds(run, &wgmma); }
 dw_status mqa_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
     const mqa_entry *e = entry_of(run);
-    return shape(run, &wgmma, "mqa_logits_sm90", e->wgmma, MQA_WGMMA_SHARED((uint32_t)e->width), launcher);
+    return shape(run, &wgmma, "mqa_logits_sm90", e->wgmma, MQA_WGMMA_THREADS, MQA_WGMMA_SHARED((uint32_t)e->width), launcher);
 }
 
 const char *mqa_tcgen05_refuses(const kernel_problem *problem, text *why) { return refuses(problem, why); }
@@ -89,5 +89,5 @@ const char *mqa_tcgen05_takes(const kernel_run *run, text *why) { return takes(r
 double mqa_tcgen05_seconds(const kernel_run *run) { return seconds(run, &tcgen05); }
 dw_status mqa_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) {
     const mqa_entry *e = entry_of(run);
-    return shape(run, &tcgen05, "mqa_logits_sm100", e->tcgen05, MQA_TCGEN05_SHARED((uint32_t)e->width), launcher);
+    return shape(run, &tcgen05, "mqa_logits_sm100", e->tcgen05, MQA_TCGEN05_THREADS, MQA_TCGEN05_SHARED((uint32_t)e->width), launcher);
 }

@@ -5,13 +5,13 @@
 #include "kernels/mqa_logits/arguments.h"
 
 /* A tile is 256 rows of q, of as many queries as that takes. Keys come in blocks, one to a stage, by boxes of 64 that lie in one page each. */
-enum { MQA_ROWS = 256, MQA_BOX = 64, MQA_Q_STAGES = 2, MQA_THREADS = 384 };
+enum { MQA_ROWS = 256, MQA_BOX = 64, MQA_Q_STAGES = 2, MQA_WGMMA_THREADS = 384, MQA_TCGEN05_THREADS = 416 };
 enum { MQA_WGMMA_BLOCK = 64, MQA_WGMMA_STAGES = 16, MQA_TCGEN05_BLOCK = 128, MQA_TCGEN05_STAGES = 8 };
 /* Beside each tile's q: its weights, [256] fp32, the range of each query, at most 16 of them, the item and what blocks it has. */
 enum { MQA_WEIGHT_BYTES = MQA_ROWS * 4, MQA_RANGE_BYTES = 8, MQA_RANGES_BYTES = 16 * MQA_RANGE_BYTES, MQA_WORK_BYTES = MQA_WEIGHT_BYTES + MQA_RANGES_BYTES + 32 };
-/* Where a box's factors begin, and two barriers a stage; by tcgen05 two barriers for each of two sums, and where those lie. */
+/* Of a stage keys, their factors, the pages of its boxes, and two barriers; by tcgen05 two barriers for each of two sums, and where those lie. */
 #define MQA_SHARED(width, block, stages) \
-    (MQA_Q_STAGES * (MQA_ROWS * (width) + MQA_WORK_BYTES + 16) + (stages) * ((block) * (width) + (block) / MQA_BOX * 8 + 16))
+    (MQA_Q_STAGES * (MQA_ROWS * (width) + MQA_WORK_BYTES + 16) + (stages) * ((block) * (width) + (block) * 4 + (block) / MQA_BOX * 4 + 16))
 #define MQA_WGMMA_SHARED(width) MQA_SHARED(width, MQA_WGMMA_BLOCK, MQA_WGMMA_STAGES)
 #define MQA_TCGEN05_SHARED(width) (MQA_SHARED(width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES) + 48)
 

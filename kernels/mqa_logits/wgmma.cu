@@ -1,21 +1,22 @@
 /* mqa_logits by wgmma, of q and k in e4m3. Thread blocks stay, one to a multiprocessor. A tile is 256 rows of q: the heads of 4 queries, or of 8 with up to 32 heads; an item a tile and a chunk of keys.
  *
  *   warp 8          empty -> TMA  q [256,width] of the item -> full            2 stages, smem
- *                   empty -> TMA  k [64,width], where its factors lie beside it -> full   16 stages, smem
- *   warp 9          empty -> weights [256] fp32, ranges of queries -> full     beside q
- *   warps 10, 11    -inf where no key of the chunk is seen -> gmem
+ *                   empty -> TMA  k [64,width] -> full                         16 stages, smem
+ *   warp 9          empty -> factors of keys [64] fp32 -> full                 beside k
+ *   warp 10         empty -> weights [256] fp32, ranges of queries -> full     beside q
+ *   warp 11         -inf where no key of the chunk is seen -> gmem
  *   warpgroups 0, 1 blocks of keys in turns: scores [64,256] = k q^T in registers; relu, times weights, summed over heads; times the key's factor -> gmem
  *
  * While one warpgroup weighs its scores the other one's products run: 512 cycles of tensor cores for a block at width 128, beside 2 instructions for each of 128 scores a thread. relu is max(x, 0) for a fourth of the
  * scores and x + |x| for the others, whose weights are halved: maxima go at half the rate of sums. Keys are rows of
  * the products, so that a head's sum is within a thread and its three neighbours, which trade sums until each has other ones: 6 shuffles for 8 sums. Weights stay in registers.
  * A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
- * Registers: 40 (loads) and 232. Shared memory: 166 KB at width 128. Speed on an H100 (2026-11-27): 817 to 1049 TFLOP/s at width 128, 510 to
- * 544 at 64; README.md has the floor by count. */
+ * Registers: 40 (loads) and 232. Shared memory: 170 KB at width 128. Speed on an H100 (2026-11-28): 829 to 1084 TFLOP/s at width 128, 570 to
+ * 653 at 64; README.md has the floor by count. */
 #include "kernels/gpu/ptx/wgmma.cuh"
 #include "kernels/mqa_logits/roles.cuh"
 
-enum { LOAD_WARP = 8, TELL_WARP = 9, CLEAN_WARPS = 2, SUMS = 16 };
+enum { LOAD_WARP = 8, FACTOR_WARP, TELL_WARP, SUMS = 16 };
 
 static_assert(MQA_WGMMA_STAGES % 2 == 0, "two warpgroups take stages in turns");
 
@@ -124,9 +125,8 @@ INLINE void make_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sme
         float scores[MQA_ROWS / 2], sums[SUMS];
         ring_wait_full(m.k_ring, turn);
         multiply(s, scores, m.k + turn.stage * MQA_WGMMA_BLOCK * s.width, q);
-        const int64_t place = load_place(m.places + 8 * turn.stage);
-        const bool is_there = place != NO_PLACE;
-        float factor = factor_at(p, place, own_key(), key < item.end);
+        const bool is_there = (int)ld_shared_u32(m.pages + 4 * turn.stage) >= 0;
+        float factor = factor_at(p, m, s, turn.stage, own_key());
         wgmma_wait(0);
         __syncwarp();
         if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, turn);
@@ -170,7 +170,7 @@ INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
     const int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 8);
-        ring_init(m.k_ring, MQA_WGMMA_STAGES, 1, 4);
+        ring_init(m.k_ring, MQA_WGMMA_STAGES, MQA_LOADERS, 4);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -178,9 +178,10 @@ INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
     grid_wait();
     if (role == 2) {
         setmaxnreg_dec(40);
-        if (warp == LOAD_WARP) load_items(g, s, m);
+        if (warp == LOAD_WARP) load_items(g, s, m, true);
+        else if (warp == FACTOR_WARP) load_items(g, s, m, false);
         else if (warp == TELL_WARP) tell_items(g, s, m);
-        else clean_items(g, s, (int)threadIdx.x % (32 * CLEAN_WARPS), 32 * CLEAN_WARPS);
+        else clean_items(g, s, (int)threadIdx.x % 32, 32);
     } else {
         setmaxnreg_inc(232);
         make_items(g, s, m, role);
@@ -188,7 +189,7 @@ INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
 }
 
 #define MQA_TILE(name, heads, width)                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(MQA_THREADS, 1) mqa_logits_wgmma_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
+    extern "C" __global__ void __launch_bounds__(MQA_WGMMA_THREADS, 1) mqa_logits_wgmma_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
         const mqa_shape shape = {heads, width, MQA_WGMMA_BLOCK, MQA_WGMMA_STAGES, 1};                                                        \
         mqa_wgmma(&arguments, shape);                                                                                                        \
     }
