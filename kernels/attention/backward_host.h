@@ -9,5 +9,7 @@
 dw_status attention_backward_take(kernel_launch *launch, const kernel_run *run, attention_backward_arguments *arguments);
 /* Bytes of the rows, a multiple of 128. */
 size_t attention_backward_row_bytes(const kernel_run *run);
+/* The launches of the bias's gradient alone, where it is asked for, with the rows at the beginning of the workspace (plain/backward.c). */
+dw_status attention_backward_bias_shape(const kernel_run *run, kernel_launcher *launcher);
 
 #endif

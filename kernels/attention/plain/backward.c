@@ -32,15 +32,30 @@ static dw_status add(const kernel_run *run, kernel_launcher *launcher, const cha
     return launcher->add(launcher, &launch);
 }
 
-dw_status attention_backward_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *q = run->call.in[ATTENTION_BACKWARD_Q], *k = run->call.in[ATTENTION_BACKWARD_K], *v = run->call.in[ATTENTION_BACKWARD_V];
-    const int64_t heads = q->dims[0] * q->dims[1], wide = q->dims[3] > v->dims[3] ? q->dims[3] : v->dims[3];
-    TRY(add(run, launcher, "attention_backward_rows", heads * q->dims[2]));
-    TRY(add(run, launcher, "attention_backward_queries", blocks_of(heads, q->dims[2], q->dims[3]) * CUDA_THREADS));
-    TRY(add(run, launcher, "attention_backward_keys", blocks_of(k->dims[0] * k->dims[1], k->dims[2], wide) * CUDA_THREADS));
+static dw_status add_rows(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *q = run->call.in[ATTENTION_BACKWARD_Q];
+    return add(run, launcher, "attention_backward_rows", q->dims[0] * q->dims[1] * q->dims[2]);
+}
+
+static dw_status add_bias(const kernel_run *run, kernel_launcher *launcher) {
     if (run->call.n_out < 4) return DW_OK;
     const dw_tensor *dbias = run->call.out[3];
     int64_t tiles = 1;
     for (int axis = 0; axis < dbias->rank; axis++) tiles *= axis < dbias->rank - 2 ? dbias->dims[axis] : base_ceil_div(dbias->dims[axis], ATTENTION_BACKWARD_TILE);
     return add(run, launcher, "attention_backward_bias", tiles * CUDA_THREADS);
+}
+
+dw_status attention_backward_bias_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (run->call.n_out < 4) return DW_OK;
+    TRY(add_rows(run, launcher));
+    return add_bias(run, launcher);
+}
+
+dw_status attention_backward_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *q = run->call.in[ATTENTION_BACKWARD_Q], *k = run->call.in[ATTENTION_BACKWARD_K], *v = run->call.in[ATTENTION_BACKWARD_V];
+    const int64_t heads = q->dims[0] * q->dims[1], wide = q->dims[3] > v->dims[3] ? q->dims[3] : v->dims[3];
+    TRY(add_rows(run, launcher));
+    TRY(add(run, launcher, "attention_backward_queries", blocks_of(heads, q->dims[2], q->dims[3]) * CUDA_THREADS));
+    TRY(add(run, launcher, "attention_backward_keys", blocks_of(k->dims[0] * k->dims[1], k->dims[2], wide) * CUDA_THREADS));
+    return add_bias(run, launcher);
 }

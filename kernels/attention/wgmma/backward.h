@@ -7,6 +7,10 @@
 
 /* A thread block owns so many rows; statistics lie in rows of a multiple of it. */
 enum { BACKWARD_OWN = 128, BACKWARD_THREADS = 384, BACKWARD_BARRIER_BYTES = 128 };
+/* Position alone; a bool mask, too; or a bias, with a mask or without. */
+enum { BACKWARD_PLAIN, BACKWARD_MASKED, BACKWARD_GENERAL };
+/* A mask is looked through once, in squares of so many queries and keys: of each, whether none, some or all of its pairs are seen. */
+enum { BACKWARD_SQUARE = 64, BACKWARD_NONE = 0, BACKWARD_SOME, BACKWARD_ALL };
 
 /* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the rows that a thread block owns, or by those of a block of the others. */
 typedef struct attention_backward_wgmma_arguments {
@@ -17,7 +21,11 @@ typedef struct attention_backward_wgmma_arguments {
     int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time */
     int32_t begin_shift, end_shift;   /* query i sees keys from i + begin_shift up to i + end_shift, of those that there are */
     int32_t padded;               /* queries, up to a multiple of BACKWARD_OWN */
-    uint64_t lse, share;          /* [b,h,padded] fp32 gmem: lse in powers of 2, +inf of rows that there are not or that see nothing; dout . out */
+    uint64_t lse, share, part;    /* [b,h,padded] fp32 gmem: lse, without a bias in powers of 2, +inf of rows that there are not or that see nothing; dout . out; with a bias the part that weights are of
+                                   * e^(score - lse), which is 1 but where finite numbers hide all keys */
+    uint64_t squares;             /* a byte each, where there is a mask */
+    int32_t is_general;           /* there is a bias */
+    int32_t square_steps[4], square_dims[4];   /* of batches, heads, and squares of queries and of keys; 0 and 1 where the mask repeats */
 } attention_backward_wgmma_arguments;
 
 #endif
