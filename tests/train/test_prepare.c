@@ -43,6 +43,19 @@ static void plans_say_what_is_prepared(void **state) {
     dw_trainer_destroy(one);
 }
 
+static void explain_tells_what_is_prepared(void **state) {
+    for (int several = 0; several < 2; several++) {
+        const dw_trainer_options options = {.accumulate = several ? 3 : 1, .precision = "bf16"};
+        text words;
+        text_init(&words, *state);
+        assert_int_equal(dw_trainer_explain(*state, graph_of(*state, regression), &options, "cpu-avx512bf16", 0, print, &words), DW_OK);
+        assert_int_equal(strstr(text_string(&words), "prepared once after each update of weights") != NULL, several);
+        assert_int_equal(strstr(text_string(&words), "\n  prepare ") != NULL, several);
+        assert_int_equal(strstr(text_string(&words), "[prepare]") != NULL, several);
+        text_free(&words);
+    }
+}
+
 static void updates_prepare_again(void **state) {
     dw_trainer *trainer = trainer_of(*state, &halves), *fresh = trainer_of(*state, &halves);
     for (int i = 0; i < 12; i++) {
@@ -142,6 +155,7 @@ static void collectives_on_the_way_are_refused_by_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(plans_say_what_is_prepared, setup, teardown),
+        cmocka_unit_test_setup_teardown(explain_tells_what_is_prepared, setup, teardown),
         cmocka_unit_test_setup_teardown(updates_prepare_again, setup, teardown),
         cmocka_unit_test_setup_teardown(written_parameters_are_those_of_the_next_run, setup, teardown),
         cmocka_unit_test_setup_teardown(a_resumed_trainer_prepares_again, setup, teardown),
