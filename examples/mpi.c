@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);   /* so that the message says at which op */
     const dw_collectives engine = {all_gather, all_to_all, &m, words_of};
     DO(dw_comm_create(context, "cpu", &(dw_comm_options){.rank = rank, .world = world, .engine = &engine}, &comm));
-    DO(dw_model_open(context, argv[1], &(dw_model_options){.comm = comm, .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
+    DO(dw_model_open(context, argv[1], &(dw_model_options){.comm = comm, .shard = "all", .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
     DO(dw_session_create(context, model, &(dw_session_options){.max_tokens = count + 1}, &session));
     DO(dw_session_generate(session, count, ids, &(dw_generate_options){.tokens = 1}, &next, &made, NULL));
     if (rank == 0) printf("the likeliest next id is %lld\n", (long long)next);

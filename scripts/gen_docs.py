@@ -247,6 +247,8 @@ TABLES = {
     "aten-operators": Table("src/capture/aten.def", "ATEN", "target arguments in_place rule op becomes", {
         "operator": "`{target}`", "arguments": "`{arguments}`", "in place": lambda row: {"0": "", "1": "yes"}[row["in_place"]], "becomes": "{becomes}",
     }),
+    "links": Table("src/chip/link.def", "CHIP_LINK", "name us gbs date source", {
+        "ranks are": "{name}", "a meeting": "{us} us", "GB/s of the others' bytes": lambda row: "a copy's" if row["gbs"] == "0" else row["gbs"], "date": "{date}", "source": "{source}"}),
     "splits": Table("src/pass/shard/split.def", "SPLIT", "name meaning", {
         "split": "`{name}`", "what it means": "{meaning}"}),
     "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation cache head meaning", {

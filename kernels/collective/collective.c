@@ -8,8 +8,6 @@
 
 enum { TILE = 16384, LINE = 64, PARTED_FROM = 4096, PARTED_OF_TWO_FROM = 65536 };   /* elements: of a task; that no two ranks' parts share, as those of a cache line; from which each rank sums a part, and of two */
 
-static const double MEETING_S = 2e-6;   /* between threads that spin: bench/results/epyc/collective.md */
-
 const char *collective_reject(const kernel_problem *problem, text *why) {
     (void)problem;
     (void)why;
@@ -36,12 +34,22 @@ static double parted_seconds(const kernel_run *run) {
     return bytes * (3 - 1 / ranks) / (chip_bytes_per_s(run->chip) * 0.5) + run->chip->launch_s;
 }
 
-/* Of threads that have a CPU each and come at the same time; what a rank waits for one that comes later is no part of it. */
+/* Of the others: operands, or the rank's parts of them; of sums in parts those twice. */
+static double brought_bytes(const kernel_run *run, bool parted) {
+    const double bytes = op_tensor_bytes(run->call.in[0]), ranks = ranks_of(run), others = bytes * (ranks - 1);
+    if (parted) return 2 * others / ranks;
+    return run->call.op->id == OP_all_to_all || run->call.op->id == OP_reduce_scatter ? others / ranks : others;
+}
+
+/* Of ranks that have a CPU each and come at the same time; what one waits for another that comes later is no part of it. */
 double collective_cost(const kernel_problem *problem) {
+    const chip_link_row *link = chip_link_get(problem->chip->link);
     kernel_typical typical;
-    const bool several = op_attr_int(problem->attrs, OP_ATTR_ranks) > 2 && problem->op->id == OP_all_reduce;
-    if (several && kernel_at_typical(problem, 0, &typical) && is_parted(&typical.run)) return parted_seconds(&typical.run) + 2 * MEETING_S;
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5) + (op_attr_int(problem->attrs, OP_ATTR_ranks) > 1 ? MEETING_S : 0);
+    const double work = kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.5);
+    if (op_attr_int(problem->attrs, OP_ATTR_ranks) == 1 || !kernel_at_typical(problem, 0, &typical)) return work;
+    const bool parted = ranks_of(&typical.run) > 2 && is_parted(&typical.run);
+    const double brought = link->bytes_per_s > 0 ? brought_bytes(&typical.run, parted) / link->bytes_per_s : 0;
+    return (parted ? parted_seconds(&typical.run) + 2 * link->meeting_s : work + link->meeting_s) + brought;
 }
 
 /* Elements of a rank's part of an all_reduce; the last parts may end behind the operand. */

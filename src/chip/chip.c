@@ -43,6 +43,14 @@ static const chip_measurement measurements[] = {
 #undef CHIP_CPU
 #undef CHIP_MEASURED
 
+static const chip_link_row links[] = {
+#define CHIP_LINK(name, us, gbs, date, source) {#name, us * 1e-6, gbs * 1e9, date, source},
+#include "chip/link.def"
+#undef CHIP_LINK
+};
+
+const chip_link_row *chip_link_get(chip_link link) { return &links[link]; }
+
 typedef enum rate_scope { OF_CHIP, OF_PRODUCTS, OF_UNIT } rate_scope;
 typedef struct rate_row { const char *name, *unit; double scale; rate_scope of; } rate_row;
 static const rate_row rate_rows[] = {

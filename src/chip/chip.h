@@ -16,6 +16,15 @@ typedef enum chip_feature {
     CHIP_FEATURE_COUNT
 } chip_feature;
 
+/* How ranks reach each other. One row of link.def each. */
+typedef enum chip_link {
+#define CHIP_LINK(name, us, gbs, date, source) CHIP_LINK_##name,
+#include "chip/link.def"
+#undef CHIP_LINK
+} chip_link;
+/* meeting_s: until all know what the others are at; bytes_per_s: what a rank brings of the others', 0: at a copy's speed. */
+typedef struct chip_link_row { const char *name; double meeting_s, bytes_per_s; const char *date, *source; } chip_link_row;
+
 /* One row of rate.def each. */
 typedef enum chip_rate {
 #define CHIP_RATE(name, unit, scale, of, meaning) CHIP_RATE_##name,
@@ -39,12 +48,14 @@ typedef struct chip_caps {
     int arch;                     /* GPUs: compute capability x 10 (90, 100, ..); CPUs: 0 */
     uint64_t features;            /* bit i: chip_feature i */
     int units;                    /* multiprocessors, or threads in use */
+    chip_link link;               /* by which ranks of the model reach each other; no part of what a plan is bound to */
     double clock_hz;              /* assumed for the rates below; 0: unknown */
     double launch_s;              /* the cost of starting one kernel */
     chip_rates rates[CHIP_RATE_COUNT];
     size_t memory_bytes, cache_bytes, shared_bytes;       /* device memory, last-level cache, shared memory of a block */
 } chip_caps;
 
+const chip_link_row *chip_link_get(chip_link link);
 int chip_count(void);
 const char *chip_name(int index);
 /* NOT_FOUND lists the names. threads scales a CPU row; 0 means the row's own. */

@@ -112,7 +112,7 @@ const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* N
 
 /* ranks.c */
 /* How the model's graphs are cut, by its communicator's mesh, or by that of a plan alone; NULL: they are not. INVALID for an axis that no model is cut over. */
-dw_status engine_splits_create(const dw_model *model, pass_splits **splits);
+dw_status engine_splits_create(dw_model *model, pass_splits **splits);
 /* This rank's place, for loading and runs of the plan. */
 dw_status engine_place(const dw_model *model, plan *plan);
 /* Of the axis over which models are cut: its ranks, 1 without a communicator, and this one's place on it. */

@@ -30,11 +30,12 @@ static dw_status check_axes(const dw_model *model, const op_mesh *mesh)
     return DW_OK;
 }
 
-dw_status engine_splits_create(const dw_model *model, pass_splits **splits)
+dw_status engine_splits_create(dw_model *model, pass_splits **splits)
 {
     op_mesh mesh;
     bool there;
     *splits = NULL;
+    model->chip.link = model->options.comm == NULL || comm_kernels(model->options.comm)->shares_memory ? CHIP_LINK_threads : CHIP_LINK_engine;
     TRY(find_mesh(model, &mesh, &there));
     if (there) TRY(check_axes(model, &mesh));
     const int axis = there ? op_mesh_find(&mesh, CUT) : -1, ranks = axis >= 0 ? mesh.axes[axis].size : 1;

@@ -15,6 +15,7 @@ typedef struct shape {
     bool gated, biased;
     const char *splits;             /* of the first layer, and of what is around the layers */
     const char *lines;              /* of a policy of splits; NULL: none */
+    chip_link link;
 } shape;
 
 /* The text of a graph: params, and nodes by number. */
@@ -159,6 +160,7 @@ static ir_graph *cut(dw_context *context, const shape *shape, int layers, const 
     const pass_estimates estimates = {.user = &planned, .sizes = plan_estimate_sizes, .seconds = plan_estimate};
     if (chip != NULL) {
         if (chip_find(context, chip, 0, &caps) != DW_OK) fail_msg("%s", dw_context_error(context));
+        caps.link = shape->link;
         options.estimates = &estimates;
     }
     if (pass_splits_create(context, "tp", shape->ranks, NULL, shape->lines, &splits) != DW_OK) fail_msg("%s", dw_context_error(context));
@@ -176,19 +178,19 @@ static ir_graph *cut(dw_context *context, const shape *shape, int layers, const 
 
 static const shape shapes[] = {
     /* name            ranks hidden heads keys width     ff  words experts gated  biased */
-    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON, NULL},
-    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON, NULL},
-    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON, NULL},
-    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED, NULL},
-    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED, NULL},
-    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED, NULL},
-    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED, NULL},
-    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED, NULL},
-    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED, NULL},
+    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
+    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
+    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
+    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
     {"falcon-7b",          2, 4544,   71,   1,  64,  18176,  65024,   0, false, false,
-     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary", NULL},   /* one head of keys, which all ranks have */
-    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS, NULL},
-    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS, NULL},
+     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary", NULL, CHIP_LINK_threads},   /* one head of keys, which all ranks have */
+    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS, NULL, CHIP_LINK_threads},
+    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS, NULL, CHIP_LINK_threads},
 };
 
 static void splits_of_known_shapes_are_megatrons(void **state) {
@@ -257,7 +259,7 @@ static void what_is_sooner_computed_than_sent_stays_whole(void **state) {
     (void)state;
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        const shape small = {"small", 2, 32, 4, 4, 8, 64, 96, 0, true, false, expected[i], lines[i]};
+        const shape small = {"small", 2, 32, 4, 4, 8, 64, 96, 0, true, false, expected[i], lines[i], CHIP_LINK_threads};
         char splits[1024];
         text told;
         text_init(&told, context);
@@ -265,6 +267,25 @@ static void what_is_sooner_computed_than_sent_stays_whole(void **state) {
         shorten(text_string(&told), splits, sizeof splits);
         assert_string_equal(splits, small.splits);
         assert_int_equal(count_words(text_string(&told), "less time: "), less[i]);
+        text_free(&told);
+    }
+    dw_context_destroy(context);
+}
+
+/* What threads cut, as they meet in no time, processes leave whole. */
+static void a_slow_link_cuts_less(void **state) {
+    static const char *const expected[] = {GATED, "embed vocabulary, attn.q whole, attn.k whole, attn.v whole, attn.o whole, mlp.up whole, mlp.gate whole, mlp.down whole, lm_head whole"};
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    for (chip_link link = CHIP_LINK_threads; link <= CHIP_LINK_engine; link++) {
+        const shape shape = {"of the carried model", 2, 256, 4, 4, 64, 512, 512, 0, true, false, expected[link], NULL, link};
+        char splits[1024];
+        text told;
+        text_init(&told, context);
+        ir_graph_destroy(cut(context, &shape, 1, "cpu-avx512bf16", &told));
+        shorten(text_string(&told), splits, sizeof splits);
+        if (strcmp(splits, shape.splits) != 0) fail_msg("%s:\n%s", chip_link_get(link)->name, text_string(&told));
         text_free(&told);
     }
     dw_context_destroy(context);
@@ -290,6 +311,7 @@ int main(void) {
         cmocka_unit_test(splits_of_known_shapes_are_megatrons),
         cmocka_unit_test(splits_that_take_the_least_time_are_megatrons),
         cmocka_unit_test(what_is_sooner_computed_than_sent_stays_whole),
+        cmocka_unit_test(a_slow_link_cuts_less),
         cmocka_unit_test(ranks_tell_each_other_twice_a_layer),
         cmocka_unit_test(a_graph_of_32_layers_is_cut_in_half_a_second),
     };

@@ -43,9 +43,10 @@ def test_optimised_modules_give_what_pytorch_gives(tmp_path):
         assert "a group has to be an axis of the mesh" in parallel["group"] and "sharded by fully_shard and in training mode" in parallel["training"]
 
 
-def test_the_command_line_takes_ranks_that_are_there():
+def test_the_command_line_takes_ranks_that_are_there(tmp_path):
     command = [sys.executable, "-m", "deepwell", "generate", CARRIED, "--prompt", "And it came to pass", "--tokens", "16", "--threads", "1"]
     alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    port = free_port()
-    printed = run(2, lambda rank: command, RANK=str, WORLD_SIZE=lambda rank: "2", MASTER_ADDR=lambda rank: "127.0.0.1", MASTER_PORT=lambda rank: port)
+    port, split = free_port(), tmp_path / "split.txt"
+    split.write_text("all\n")      # processes meet so slowly that each would compute so small a model whole
+    printed = run(2, lambda rank: [*command, "--shard", split], RANK=str, WORLD_SIZE=lambda rank: "2", MASTER_ADDR=lambda rank: "127.0.0.1", MASTER_PORT=lambda rank: port)
     assert printed[0] == alone and printed[1] == ""
