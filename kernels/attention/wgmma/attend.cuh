@@ -1,0 +1,180 @@
+/* Of attention by wgmma: the products of a warpgroup, and its way through the blocks of keys of a tile. */
+#ifndef KERNELS_ATTENTION_WGMMA_ATTEND_CUH
+#define KERNELS_ATTENTION_WGMMA_ATTEND_CUH
+
+#include "kernels/attention/wgmma/soften.cuh"
+
+/* ---- products ---- */
+
+INLINE void multiply_keys(const attention_shape s, float *scores, uint32_t q, uint32_t k) {
+    const int q_chunk = s.groups * 64 * ROW_BYTES, k_chunk = s.keys * ROW_BYTES;
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < s.width / 16; step++) {
+        uint64_t a = wgmma_descriptor(q + step / 4 * q_chunk) + step % 4 * 2, b = wgmma_descriptor(k + step / 4 * k_chunk) + step % 4 * 2;
+#define SHAPE(n)                                                                                   \
+    if (s.keys == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16(scores, a, b, step > 0);       \
+    if (s.keys == n && s.element == ELEMENT_F16) wgmma_n##n##_f16(scores, a, b, step > 0);
+        SHAPE(32)
+        SHAPE(64)
+        SHAPE(128)
+#undef SHAPE
+    }
+    wgmma_commit();
+}
+
+INLINE void add_values(const attention_shape s, float *sums, const uint32_t *weights, uint32_t v) {
+    uint64_t b = wgmma_descriptor_columns(v, s.keys * ROW_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < s.keys / 16; step++, b += 16 * ROW_BYTES / 16) {
+#define SHAPE(n)                                                                                                                   \
+    if (s.value_width == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16_columns(sums, weights + 4 * step, b, 1);                \
+    if (s.value_width == n && s.element == ELEMENT_F16) wgmma_n##n##_f16_columns(sums, weights + 4 * step, b, 1);
+        SHAPE(64)
+        SHAPE(128)
+        SHAPE(256)
+#undef SHAPE
+    }
+    wgmma_commit();
+}
+
+/* Warpgroups issue products in turn: number i waits at barrier ORDER + i, which the one before it opens. */
+enum { ORDER = 1, GROUP_BARRIER = 5 };
+
+INLINE void order_wait(const attention_shape s, int group) {
+    if (s.groups > 1) barrier_sync(ORDER + group, 256);
+}
+INLINE void order_pass(const attention_shape s, int group) {
+    if (s.groups > 1) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
+}
+
+/* The warp has read the stage. */
+INLINE void release(const ring_barriers ring, ring_turn turn) {
+    if (threadIdx.x % 32 == 0) ring_arrive_empty(ring, turn);
+}
+
+/* ---- a block of keys ---- */
+
+/* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
+/* biases: the block's tile of them, smem (ATTENTION_TILED). */
+INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+                  uint32_t biases, float *scores, attention_exponents *exponents) {
+    const attention_arguments *p = &g->call;
+    int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
+    bool all = first + s.keys <= slots;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int at = row + 8 * half;
+        counts[half] = at >= walk->segment.first && at < walk->segment.end ? rows->count[half] : 0;
+        all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
+    }
+    all = __all_sync(0xffffffff, all);
+    if (s.scores == ATTENTION_CAPPED) {
+        cap_products(p, s, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_GENERAL) {
+        attention_extra extra[2] = {extra_of(p, walk->segment.cache, tile.head, tile.first + row), extra_of(p, walk->segment.cache, tile.head, tile.first + row + 8)};
+        finish_general(p, s, rows, counts, extra, first, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_TILED) {
+        add_tile(s, p->scale, biases, row / 16 * 16, scores);
+        if (walk->note % 4 == NOTE_BIASED) add_key_biases(s, 1, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED) {
+        add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else {
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        if (s.scores == ATTENTION_KEYS) raise_rows_by_products(s, p->scale, rows, scores, exponents);
+        else raise_rows(s, p->scale * LOG2_E, rows, scores, exponents);
+    }
+}
+
+/* Whether a row of this warp has come to no score beside which hidden keys weigh nothing, to the warp that loads. */
+INLINE void answer(attention_smem m, const attention_rows *rows) {
+    const bool open = (rows->count[0] > 0 && !(rows->max[0] > SETTLED)) || (rows->count[1] > 0 && !(rows->max[1] > SETTLED)), any = __any_sync(0xffffffff, open);
+    if (threadIdx.x % 32 != 0) return;
+    st_shared_u32(m.answers + threadIdx.x / 32 * 4, any);
+    mbarrier_arrive(m.answered);
+}
+
+/* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
+INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
+    if (!has_notes(s)) {
+        if (!walk->done) ring_wait_full(m.k_ring, *turn);
+        if (s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
+        return !walk->done;
+    }
+#pragma unroll 1
+    for (;;) {
+        ring_wait_full(m.k_ring, *turn);
+        walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
+        walk->block = (int)(walk->note / 4);
+        if (walk->note % 4 != NOTE_ASK) return walk->note % 4 != NOTE_END;
+        answer(m, rows);
+        release(m.k_ring, *turn);
+        ring_next(turn, s.stages);
+    }
+}
+
+INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
+    if (has_notes(s)) walk->index++;
+    else walk_next(walk, m);
+}
+
+/* sums [64, value_width] of this warpgroup's queries, in registers. */
+INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
+    const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    float scores[64];
+    uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
+    attention_exponents exponents;
+    ring_turn k_turn = ring_reader(), v_turn = ring_reader();
+    attention_walk walk = walk_begin(m);
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
+    mbarrier_wait(m.q_ring.full, 0);
+    if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
+    multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+    wgmma_wait(0);
+    if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+    score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
+    if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
+    soften(s, &exponents, rows, scores);
+    pack_weights(s, scores, weights);
+    ring_next(&k_turn, s.stages);
+    if (group == s.groups - 1) order_pass(s, group);
+    for (next_block(s, m, &walk); wait_block(g, s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
+        order_wait(s, group);
+        multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+        ring_wait_full(m.v_ring, v_turn);
+        add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+        order_pass(s, group);
+        wgmma_wait(1);
+        if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+        score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
+        if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
+        if (has_notes(s)) wgmma_wait(0);
+        soften(s, &exponents, rows, scores);
+        if (!has_notes(s)) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
+        release(m.v_ring, v_turn);
+        pack_weights(s, scores, weights);
+#pragma unroll
+        for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
+        ring_next(&k_turn, s.stages);
+        ring_next(&v_turn, s.stages);
+    }
+    if (group == 0) order_wait(s, group);
+    ring_wait_full(m.v_ring, v_turn);
+    add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+    wgmma_wait(0);
+}
+
+#endif

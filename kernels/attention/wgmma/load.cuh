@@ -1,0 +1,96 @@
+/* Of attention by wgmma: the loads of a tile's queries and of blocks of keys and values, which may lie in pages, by one thread or one warp. */
+#ifndef KERNELS_ATTENTION_WGMMA_LOAD_CUH
+#define KERNELS_ATTENTION_WGMMA_LOAD_CUH
+
+#include "kernels/attention/wgmma/place.cuh"
+
+/* ---- the ring ---- */
+
+/* rows x cols, cols a multiple of 64, in columns of 64. */
+INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int rows, int cols, int row, int head, int batch, uint64_t cache) {
+#pragma unroll
+    for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
+}
+
+INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
+    int group = tile.head / (int)g->call.shared_heads;
+    ring_turn turn = ring_writer();
+    attention_walk walk = walk_begin(m);
+    mbarrier_arrive_expect(m.q_ring.full, q_rows * s.width * 2);
+    load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    for (; !walk.done; walk_next(&walk, m), ring_next(&turn, s.stages)) {
+        ring_wait_empty(m.k_ring, turn);
+        uint32_t full = ring_expect_full(m.k_ring, turn, k_bytes);
+        load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+        ring_wait_empty(m.v_ring, turn);
+        full = ring_expect_full(m.v_ring, turn, v_bytes);
+        load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+    }
+}
+
+/* ---- pages ---- */
+
+/* A block of keys lies in pieces, one after another: parts of a page where pages hold more keys than a block. A piece has a power of 2 of rows where there are several. */
+INLINE int piece_rows(const attention_arguments *p, const attention_shape s) { return p->page < s.keys ? p->page : s.keys; }
+
+/* Does a query of the segment see one of the slots from `from` on? By one thread. */
+INLINE bool is_piece_seen(attention_smem m, attention_segment segment, int from, int rows) {
+    for (int row = segment.first; row < segment.end; row++) {
+        const attention_view view = load_view(m.rows, row);
+        if (view.count > 0 && from < view.start + view.count && from + rows > view.start) return true;
+    }
+    return false;
+}
+
+/* The page of the slots from `from` on, -1 where none is there or no query sees one of them. By one thread. */
+INLINE int page_of_piece(const attention_arguments *p, attention_smem m, attention_segment segment, int from, int rows) {
+    if (from >= segment.high || from + rows <= segment.low) return -1;
+    const int index = from / p->page;
+    const int64_t page = load_int(&p->table, segment.cache * p->table_strides[0] + index * p->table_strides[1]);
+    if (page >= -1 && page < p->pages) return (int)page;
+    return is_piece_seen(m, segment, from, rows) ? page_at(p, segment.cache, index) : -1;
+}
+
+/* rows x cols of a page, or zeros (what TMA reads behind the last page), to a part of a tile of so many keys. */
+INLINE void load_piece(const tensor_map *map, uint32_t to, uint32_t full, const int keys, const int cols, int slot, int head, int page) {
+#pragma unroll
+    for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * keys * ROW_BYTES, map, full, i * CHUNK_COLS, slot, head, page, TMA_EVICT_LAST);
+}
+
+/* What load_blocks does, by one warp, of keys in pages: a piece to a lane. The pages of a block are read while the one before is waited for. */
+INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const attention_arguments *p = &g->call;
+    const int q_bytes = s.groups * 64 * s.width * 2, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const int group = tile.head / (int)p->shared_heads, rows = piece_rows(p, s), pieces = s.keys / rows, lane = threadIdx.x % 32, from = lane * rows;
+    const bool loads = lane < pieces;
+    ring_turn turn = ring_writer();
+    attention_walk walk = walk_begin(m);
+    if (lane == 0) {
+        mbarrier_arrive_expect(m.q_ring.full, q_bytes);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, s.groups * 64, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    }
+    int next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+#pragma unroll 1
+    while (!walk.done) {
+        const int slot = (walk.block * s.keys + from) % p->page, page = next < 0 ? p->pages : next;
+        const uint32_t there = __ballot_sync(0xffffffff, next >= 0);
+        walk_next(&walk, m);
+        next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+        ring_wait_empty(m.k_ring, turn);
+        if (lane == 0) {
+            st_shared_u32(m.notes + 4 * turn.stage, there);
+            ring_expect_full(m.k_ring, turn, k_bytes);
+        }
+        __syncwarp();
+        if (loads) load_piece((const tensor_map *)g->map_k, m.k + turn.stage * k_bytes + from * ROW_BYTES, ring_full(m.k_ring, turn.stage), s.keys, s.width, slot, group, page);
+        ring_wait_empty(m.v_ring, turn);
+        if (lane == 0) ring_expect_full(m.v_ring, turn, v_bytes);
+        __syncwarp();
+        if (loads) load_piece((const tensor_map *)g->map_v, m.v + turn.stage * v_bytes + from * ROW_BYTES, ring_full(m.v_ring, turn.stage), s.keys, s.value_width, slot, group, page);
+        ring_next(&turn, s.stages);
+    }
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* Of attention by wgmma: the constants of an entry, places in shared memory, and which keys the queries of a tile see. */
+#ifndef KERNELS_ATTENTION_WGMMA_PLACE_CUH
+#define KERNELS_ATTENTION_WGMMA_PLACE_CUH
+
+#include "kernels/attention/scores.cuh"
+#include "kernels/attention/wgmma/wgmma.h"
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/tma.cuh"
+#include "kernels/gpu/ptx/wgmma.cuh"
+#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/quantize/blocks_wgmma.cuh"
+
+enum { ROW_BYTES = 128, CHUNK_COLS = 64 };
+
+/* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
+typedef struct attention_shape {
+    int element, groups, width, value_width, keys, stages, q_stages, blocks;
+    int scores;                   /* ATTENTION_PLAIN, _MASKED, _KEYS, _TILED, _CAPPED, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
+    int paged;                    /* keys may lie in pages */
+    int stays;                    /* thread blocks make several tiles: persistent.cuh */
+    int quantised;                /* results are in blocks of e4m3 */
+} attention_shape;
+
+/* Addresses in smem. */
+typedef struct attention_smem {
+    uint32_t q, k, v, out, tiles, rows, segments, work, answered, notes, answers, bias;   /* out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several */
+    ring_barriers q_ring, k_ring, v_ring;
+} attention_smem;
+
+/* Does the loading warp say with each block what becomes of it? */
+INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MASKED || s.scores == ATTENTION_KEYS || s.scores == ATTENTION_TILED; }
+/* Are a row's scores products times the scale, rather than products? */
+INLINE bool is_scaled(const attention_shape s) { return s.scores != ATTENTION_PLAIN && s.scores != ATTENTION_MASKED; }
+/* Bytes of a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED). */
+INLINE int tile_bytes(const attention_shape s) { return s.scores == ATTENTION_TILED ? s.groups * 64 * s.keys * 2 : 0; }
+
+/* What all threads of the warp agree on. Loops and branches by it keep what is counted in uniform registers, where the descriptors of products are made. */
+INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
+
+/* What a block works on. */
+typedef struct attention_tile { int batch, head, first; } attention_tile;
+
+/* A run of queries [first, end) of the tile that read the same row of the caches (or of the table), their blocks of keys, and the slots that any of them sees, [low, high). */
+typedef struct attention_segment { int first, end, cache, block, end_block, low, high; } attention_segment;
+
+/* ---- who sees what ---- */
+
+INLINE void store_view(uint32_t rows, int row, attention_view view) {
+    st_shared_u32x4(rows + row * ATTENTION_ROW_BYTES, make_uint4((uint32_t)view.start, (uint32_t)view.count, (uint32_t)view.base, (uint32_t)view.cache));
+}
+INLINE attention_view load_view(uint32_t rows, int row) {
+    uint4 x = ld_shared_u32x4(rows + row * ATTENTION_ROW_BYTES);
+    attention_view view = {(int)x.x, (int)x.y, (int)x.z, (int)x.w};
+    return view;
+}
+
+INLINE void store_segment(uint32_t segments, int index, attention_segment segment) {
+    st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES, make_uint4((uint32_t)segment.first, (uint32_t)segment.end, (uint32_t)segment.cache, (uint32_t)segment.block));
+    st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES + 16, make_uint4((uint32_t)segment.end_block, (uint32_t)segment.low, (uint32_t)segment.high, 0));
+}
+INLINE attention_segment load_segment(uint32_t segments, int index) {
+    const uint4 x = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES), y = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES + 16);
+    attention_segment segment = {(int)x.x, (int)x.y, (int)x.z, (int)x.w, (int)y.x, (int)y.y, (int)y.z};
+    return segment;
+}
+
+/* What view_of gives where there are neither rows nor positions, by few instructions: each tile waits for it. */
+INLINE attention_view plain_view_of(const attention_wgmma_arguments *g, int batch, int query) {
+    const int begin = max(query + g->begin_shift, 0), end = min(query + g->end_shift, (int)g->call.keys);
+    const bool sees = query < (int)g->call.queries && end > begin;
+    attention_view view = {sees ? begin : 0, sees ? end - begin : 0, sees ? begin : 0, batch};
+    return view;
+}
+
+/* There is one segment then, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
+INLINE void store_whole_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int batch, int first) {
+    int last = min(first + s.groups * 64, (int)g->call.queries) - 1;
+    attention_view from = plain_view_of(g, batch, first), to = plain_view_of(g, batch, last);
+    int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)g->call.keys;
+    attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys, begin, end}, none = {0, 0, 0, 0, 0, 0, 0};
+    store_segment(m.segments, 0, segment);
+    store_segment(m.segments, 1, none);
+}
+
+/* The segments of the tile, by one warp; behind the last one an empty one. */
+INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
+    const int rows = s.groups * 64, lane = threadIdx.x;
+    int found = 0, first = 0;
+    while (first < rows) {
+        int cache = load_view(m.rows, first).cache, end = rows, low = INT32_MAX, high = 0;
+        for (int at = 0; at < rows && end == rows; at += 32) {
+            int row = at + lane;
+            unsigned other = __ballot_sync(0xffffffff, row > first && load_view(m.rows, row).cache != cache);
+            if (other != 0) end = at + __ffs((int)other) - 1;
+        }
+        for (int at = 0; at < rows; at += 32) {
+            attention_view view = load_view(m.rows, at + lane);
+            if (at + lane < first || at + lane >= end || view.count == 0) continue;
+            bool wraps = view.start + view.count > keys;
+            low = min(low, wraps ? 0 : view.start);
+            high = max(high, wraps ? keys : view.start + view.count);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            low = min(low, __shfl_xor_sync(0xffffffff, low, step));
+            high = max(high, __shfl_xor_sync(0xffffffff, high, step));
+        }
+        attention_segment segment = {first, end, cache, low / s.keys, (high + s.keys - 1) / s.keys, low, high};
+        if (high > 0 && lane == 0) store_segment(m.segments, found, segment);
+        found += high > 0;
+        first = end;
+    }
+    attention_segment none = {0, 0, 0, 0, 0, 0, 0};
+    if (lane == 0) store_segment(m.segments, found, none);
+}
+
+/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. In pages note says which pieces of the block are there. */
+typedef struct attention_walk { attention_segment segment; int index, block; bool done; uint32_t note; } attention_walk;
+
+INLINE attention_walk walk_begin(attention_smem m) {
+    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false, 0};
+    walk.block = walk.segment.block;
+    walk.done = walk.block >= walk.segment.end_block;
+    return walk;
+}
+INLINE void walk_next(attention_walk *walk, attention_smem m) {
+    if (++walk->block < walk->segment.end_block) return;
+    walk->segment = load_segment(m.segments, ++walk->index);
+    walk->block = walk->segment.block;
+    walk->done = walk->block >= walk->segment.end_block;
+}
+
+#endif
