@@ -23,6 +23,13 @@ PTX float ex2(float x) {
     return y;
 }
 
+/* The logarithm of x to base 2: of x from a half to 2 within 2^-22, of others to 2 ulp; denormal arguments are 0. */
+PTX float lg2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 1 / x to 1 ulp; denormal arguments and results are 0. */
 PTX float rcp(float x) {
     float y;
