@@ -6,13 +6,10 @@ PyTorch's backward operators alone, in CUDA graphs over three sets of inputs; Fl
 of the pairs that are seen, whatever a kernel makes twice. Needs torch with CUDA.
 """
 import argparse
-import re
-import statistics
-import subprocess
 
 import torch
 
-from gpu_graphs import capture, replay
+from gpu_graphs import call_us, kernel_us
 
 # batch, heads, heads of k, queries = keys, width, causal
 CASES = [
@@ -41,9 +38,7 @@ def cudnn(q, k, v, d, causal):
 def peer_us(way, deterministic, sets, causal, rounds):
     torch.use_deterministic_algorithms(deterministic)
     try:
-        graph, kept = capture([way(*inputs, causal) for inputs in sets])
-        count = max(1, int(20000 / replay(graph, 2)))
-        return statistics.median(replay(graph, count) / SETS for _ in range(rounds))
+        return call_us([way(*inputs, causal) for inputs in sets], rounds)
     except RuntimeError as error:
         print(f"  {str(error).splitlines()[0][:150]}")
         return None
@@ -56,11 +51,7 @@ def our_us(program, case):
     b, h, g, s, d, causal = case
     q, k, row = f"bf16[{b},{h},{s},{d}]", f"bf16[{b},{g},{s},{d}]", f"f32[{b},{h},{s}]"
     line = f"attention_backward {q} {k} {k} {q} {row} {q} scale={d ** -0.5:.4f} {'causal=true ' if causal else ''}range=4:3:5"
-    result = subprocess.run([program, "--only", "wgmma", line], capture_output=True, text=True, timeout=300)
-    found = re.findall(r"^ *([0-9.]+) us .* (cuda_\w+) ", result.stdout, re.M)
-    if not found:
-        print((result.stdout + result.stderr).strip()[:300])
-    return {name: float(us) for us, name in found}
+    return kernel_us(program, line)
 
 
 def main():

@@ -1,4 +1,8 @@
-"""Calls in CUDA graphs, as the benchmarks on GPUs time them."""
+"""Calls in CUDA graphs, as the benchmarks on GPUs time them, and Deepwell's kernels by cuda_kernels."""
+import re
+import statistics
+import subprocess
+
 import torch
 
 
@@ -24,3 +28,19 @@ def replay(graph, count):
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) * 1000 / count
+
+
+def call_us(calls, rounds):
+    """Microseconds of one of the calls: the median of rounds of 20 ms."""
+    graph, kept = capture(calls)
+    count = max(1, int(20000 / replay(graph, 2)))
+    return statistics.median(replay(graph, count) / len(calls) for _ in range(rounds))
+
+
+def kernel_us(program, line):
+    """{kernel: microseconds} of those by wgmma that take a line of conformance, by the program cuda_kernels, a process of its own."""
+    result = subprocess.run([program, "--only", "wgmma", line], capture_output=True, text=True, timeout=300)
+    found = re.findall(r"^ *([0-9.]+) us .* (cuda_\w+) ", result.stdout, re.M)
+    if not found:
+        print((result.stdout + result.stderr).strip()[:300])
+    return {name: float(us) for us, name in found}

@@ -6,13 +6,10 @@ Queries are the last of the keys, and each sees those up to its own. Ours by cud
 seen; DeepGEMM's in CUDA graphs, without its kernel that does so and with it. TFLOP/s are those of the products of the pairs that are seen. Needs torch with CUDA.
 """
 import argparse
-import re
-import statistics
-import subprocess
 
 import torch
 
-from gpu_graphs import capture, replay
+from gpu_graphs import call_us, kernel_us
 
 # queries, keys, heads, width
 CASES = [(m, n, h, d) for m in (2048, 8192) for n in (8192, 65536) for h, d in ((32, 128), (64, 128), (64, 64))]
@@ -26,20 +23,14 @@ def peer_us(case, clean, rounds):
     k = torch.randn(n, d, device="cuda").to(torch.float8_e4m3fn), torch.rand(n, device="cuda") + 0.5
     weights, start = torch.randn(m, h, device="cuda"), torch.zeros(m, dtype=torch.int32, device="cuda")
     end = torch.arange(m, dtype=torch.int32, device="cuda") + (n - m)
-    graph, kept = capture([lambda: deep_gemm.fp8_mqa_logits(q, k, weights, start, end, clean_logits=clean)] * CALLS)
-    count = max(1, int(20000 / replay(graph, 2)))
-    return statistics.median(replay(graph, count) / CALLS for _ in range(rounds))
+    return call_us([lambda: deep_gemm.fp8_mqa_logits(q, k, weights, start, end, clean_logits=clean)] * CALLS, rounds)
 
 
 def our_us(program, case):
     """Of each kernel but the plain one, by its name."""
     m, n, h, d = case
     line = f"mqa_logits e4m3[1,{m},{h},{d}] e4m3[1,{n},{d}] f32[1,{m},{h}] f32[1,{n}] - i32[1,{m}] choice=3:1 range=5:{n - m}:{n - 1} ascending=5"
-    result = subprocess.run([program, "--only", "wgmma", line], capture_output=True, text=True, timeout=300)
-    found = re.findall(r"^ *([0-9.]+) us .* (cuda_\w+) ", result.stdout, re.M)
-    if not found:
-        print((result.stdout + result.stderr).strip()[:300])
-    return {name: float(us) for us, name in found}
+    return kernel_us(program, line)
 
 
 def main():
