@@ -502,6 +502,7 @@ INLINE void matmul_tma(const matmul_wgmma_arguments *g, const tma_shape s) {
         if (threadIdx.x < 32) {
             if (elect_one()) load_tiles(g, s, ring, rank);
             __syncwarp();
+            grid_release();       /* not before: a tile leaves no registers to others, so what began early would crowd on the multiprocessors that have no tile */
         }
         if (s.parts > 0 && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
         if (s.groups && threadIdx.x / 32 == 2) publish_tiles(g, s, ring, rank);
