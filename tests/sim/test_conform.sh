@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
-# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and what has
-# kernels of its own for chips with little shared memory on a simulated RTX 5090.
+# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On a GPU of one
+# multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
+# kernels of its own for chips with little shared memory runs on a simulated RTX 5090.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
@@ -47,13 +48,13 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     # The tiles by tcgen05 by name, several to each thread block.
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6,declines=40:12; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6:12; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6:12 $part"; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_wgmma tests/conform/attention.txt"     # thread blocks that make several tiles
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:1 $part --kernel cuda_attention_wgmma tests/conform/attention.txt"     # or all of them
-    [ ${#lines[@]} -gt 0 ] || for chip in b200:3 b300,units=2:12; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt"
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 } | xargs -P "$processes" -I{} bash -c 'one {}'
