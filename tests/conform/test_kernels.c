@@ -958,14 +958,15 @@ static void run_collective(program *p, const kernel_case *c) {
     }
 }
 
+/* Lines of many operations, which are there for tiles of GPUs, take one seed on the CPU. */
 static void run_case(program *p, const kernel_case *c) {
-    bool any = false;
+    bool any = false, is_large = false;
     if (op_has(c->op->id, OP_TRAIT_COLLECTIVE)) {
         run_collective(p, c);
         return;
     }
     if (is_of_another_op(c) || !is_wanted(p, c) || (c->variants != NULL && kernel_name == NULL && !has_variants(p, c))) return;
-    for (uint64_t seed = 1; seed <= seeds; seed++) {
+    for (uint64_t seed = 1; seed <= seeds && !(is_large && seed > 1 && p->device == NULL); seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
         const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
@@ -978,6 +979,9 @@ static void run_case(program *p, const kernel_case *c) {
             out[i] = &references[i].tensor;
         }
         op_call call = {.context = p->context, .op = c->op, .attrs = &c->attrs, .n_in = c->n_in, .in = in, .n_out = c->n_out, .out = out};
+        op_work work;
+        call.op->work(&call, &work);
+        is_large = work.flops > LARGE_FLOPS;
         lost = evaluation_lost(&call);
         if (c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", c->source, c->number, dw_context_error(p->context));
         if (is_quantised(c)) {
