@@ -54,11 +54,13 @@ static double units_of(const groups_tile *t, const groups_call *c) {
     return busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
 }
 
+static int64_t units_at_a_time(const groups_tile *t, const chip_caps *chip) { return chip->units > t->pair ? chip->units / t->pair : 1; }
+
 /* The tensor cores' time, or that of bringing the busy groups' weights once, which fewer tiles than multiprocessors do at a part of the bandwidth, and those of bytes at less. The start and the
  * shares are those of a model's step on an H200 (bench/results/h200/models.md). */
 static double microseconds(const groups_tile *t, const groups_call *c, const chip_caps *chip) {
     const double start_us = 4.5, units = units_of(t, c), filled = units * t->pair < chip->units ? units * t->pair / chip->units : 1;
-    double at_a_time = chip->units / t->pair, waves = units / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
+    double waves = units / (double)units_at_a_time(t, chip), tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
     double products = tail * ((double)base_ceil_div(c->k * wgmma_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
     const double share = wgmma_element_bytes(t->kind) == 1 ? 0.8 : 0.906;
     double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (share * filled * chip_bytes_per_s(chip));
@@ -123,7 +125,7 @@ dw_status grouped_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) 
     wgmma_take_map(&launch, run, 0, c.m, g->a_rows, g->map_a);
     wgmma_take_map(&launch, run, 1, here * c.n, t->tile_n / 2, g->map_b);
     if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c.m, MATMUL_OUT_ROWS(true), g->map_out);
-    cuda_grid(&launch, run->chip->units / t->pair * t->pair, 1, 1);
+    cuda_grid(&launch, units_at_a_time(t, run->chip) * t->pair, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == WGMMA_E4M3_BLOCK) + MATMUL_TOLD_BYTES;
     return launcher->add(launcher, &launch);

@@ -97,7 +97,8 @@ static int64_t units_across(const wgmma_tile *t, int64_t n_out, bool halves) { r
 
 static int64_t units_at_a_time(const wgmma_tile *t, int multiprocessors) {
     int cluster = t->pair * t->splits;
-    return cluster > 2 ? multiprocessors / 33 * 32 / cluster : multiprocessors / cluster;   /* clusters of four leave some multiprocessors out */
+    const int whole = cluster > 2 ? multiprocessors / 33 * 32 / cluster : multiprocessors / cluster;   /* clusters of four leave some multiprocessors out */
+    return whole > 0 ? whole : 1;
 }
 
 /* Microseconds that a step takes of a tile whose threads hold 128 values each: bias, relu, gelu and swiglu as measured (bench/results/h200/matmul.md), what
@@ -130,7 +131,7 @@ static double turn_us(const wgmma_tile *t, int64_t blocks, wgmma_steps steps) {
 
 static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, wgmma_steps steps, int multiprocessors) {
     int64_t blocks = base_ceil_div(base_ceil_div(k * wgmma_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
-    int64_t waves = base_ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
+    int64_t waves = base_ceil_div(units_down(t, m) * units_across(t, n_out, halves), most);
     const double part = t->tile_m * t->tile_n / (256.0 * 128);
     if (t->turns) return 2 + (double)waves * turn_us(t, blocks, steps) + t->tile_us;
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us + part * steps.all_us);
@@ -302,7 +303,7 @@ static double seconds_of(const kernel_run *run) {
     const wgmma_call c = call_of(run);
     const dw_tensor *out = run->call.out[0];
     double us = microseconds(c.tile, c.m, c.n_out, c.k, c.halves, c.steps, run->chip->units);
-    const int64_t most = units_at_a_time(c.tile, run->chip->units), waves = base_ceil_div(units_down(c.tile, c.m) * units_across(c.tile, c.n_out, c.halves), most > 0 ? most : 1);
+    const int64_t most = units_at_a_time(c.tile, run->chip->units), waves = base_ceil_div(units_down(c.tile, c.m) * units_across(c.tile, c.n_out, c.halves), most);
     if (c.halves != HALVES_NOT && c.m <= FEW_ROWS && c.kind == WGMMA_E4M3_BLOCK) us += GATED_WAVE_US * (double)waves;
     if (c.blocks == DW_FORMAT_COUNT && c.n_out * dw_format_bits(out->format) % 128 != 0) us += LOOSE_COLUMN_US * (double)(waves * c.tile->tile_n);
     return 1e-6 * us;
@@ -416,7 +417,7 @@ static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
     wgmma_take_map(&launch, run, 0, t->at ? c->k : c->m, t->at ? TURNED_ROWS : g->a_rows, g->map_a);
     wgmma_take_map(&launch, run, 1, t->bn ? c->k : c->n, t->bn ? TURNED_ROWS : t->tile_n / 2, g->map_b);
     if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c->m, MATMUL_OUT_ROWS(false), g->map_out);
-    int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
+    int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : units_at_a_time(t, run->chip->units);
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = shared_bytes(t);
