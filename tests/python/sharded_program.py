@@ -11,8 +11,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import deepwell as dw
-import parallel_program
 from deepwell import ranks
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))     # also where PYTHONSAFEPATH is set
+import parallel_program
 
 
 class Block(nn.Module):
