@@ -63,7 +63,7 @@ INLINE void add_weight(cluster_room *room, int bucket, uint32_t weight, const bo
 
 INLINE bool is_out(const sample_chunk *c, bool all, float x, int at) { return !(x > -INFINITE) || !(all || is_kept(c, x, c->first + at)); }
 
-/* Logits by steps, the least bucket first counted from behind: the largest logits are in the last one. */
+/* Logits by steps. The largest are in the last bucket, where a walk from the likeliest on begins, as of orders. */
 INLINE void fill_by_steps(const sample_chunk *c, const interval *in, const bool masses) {
     const bool all = c->order == 0;
     mass_sums sums = {0, 0};

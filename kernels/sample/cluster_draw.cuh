@@ -38,6 +38,15 @@ INLINE uint32_t word_of(const contest *t, int id) {
     return id % 2 == 0 ? even : odd;
 }
 
+/* Four ids' logits, words and bounds; false, and no words, where none of them can win against the score. */
+INLINE bool read_bounds(const sample_chunk *c, const contest *t, int at, float score, float *x, philox_words *words, float *bound) {
+    kept_four(c, at, x);
+    if (are_hopeless(c, t, x, score)) return false;
+    *words = sampling_words(t->seed, t->draw, (uint32_t)(c->first + at) / WORDS);
+    bounds_of(c, t, at, x, words, bound);
+    return true;
+}
+
 /* The two highest bounds of the thread's ids, and the id of the first. */
 INLINE void find_highest(const sample_chunk *c, contest *t, float score) {
     t->best = t->second = -INFINITE;
@@ -45,10 +54,8 @@ INLINE void find_highest(const sample_chunk *c, contest *t, float score) {
 #pragma unroll 1
     for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
         float x[WORDS], bound[WORDS];
-        kept_four(c, at, x);
-        if (are_hopeless(c, t, x, score)) continue;
-        const philox_words words = sampling_words(t->seed, t->draw, (uint32_t)(c->first + at) / WORDS);
-        bounds_of(c, t, at, x, &words, bound);
+        philox_words words;
+        if (!read_bounds(c, t, at, score, x, &words, bound)) continue;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
             t->second = fmaxf(t->second, fminf(t->best, bound[i]));
@@ -62,10 +69,8 @@ INLINE unsigned long long score_all(const sample_chunk *c, const contest *t, flo
 #pragma unroll 1
     for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
         float x[WORDS], bound[WORDS];
-        kept_four(c, at, x);
-        if (are_hopeless(c, t, x, score)) continue;
-        const philox_words words = sampling_words(t->seed, t->draw, (uint32_t)(c->first + at) / WORDS);
-        bounds_of(c, t, at, x, &words, bound);
+        philox_words words;
+        if (!read_bounds(c, t, at, score, x, &words, bound)) continue;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
             if (bound[i] < score) continue;
