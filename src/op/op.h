@@ -210,8 +210,8 @@ enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITI
 enum { ADAMW_P, ADAMW_M, ADAMW_V, ADAMW_G, ADAMW_RATE, ADAMW_STEP, ADAMW_SCALE, ADAMW_OPERANDS };
 enum { SUMS_SUM, SUMS_G, SUMS_FACTOR, SUMS_OPERANDS };
 /* Operands of an op that updates many tensors at once (OP_TRAIT_UPDATES): those of the first, what is the same for all, those of the others one after another. */
-static inline int op_update_results(op_id op) { return op == OP_adamw ? 3 : 1; }   /* of each group, which has as many operands of its own, and a gradient; */
-static inline int op_update_common(op_id op) { return op == OP_adamw ? 3 : 1; }    /* operands that all have together */
+static inline int op_update_results(op_id op) { return op == OP_adamw ? ADAMW_G : SUMS_G; }   /* of each group, which has as many operands of its own, and a gradient; */
+static inline int op_update_common(op_id op) { return op == OP_adamw ? ADAMW_OPERANDS - ADAMW_RATE : SUMS_OPERANDS - SUMS_FACTOR; }   /* operands that all have together */
 static inline int op_update_groups(op_id op, int n_in) {
     const int own = op_update_results(op) + 1, first = own + op_update_common(op);
     return n_in <= first ? 1 : 1 + (n_in - first + own - 1) / own;
