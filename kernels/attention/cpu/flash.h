@@ -27,7 +27,7 @@ typedef struct flash_row {
     float max, sum;                   /* so far: the largest score, the sum of e^(score - max) */
 } flash_row;
 
-/* What is read a block later, row beside row of the operand of a product: `bytes` of each, fetched into the second cache on the way. With few rows of q memory is what is waited for,
+/* What is read a block later, row beside row of the operand of a product: `bytes` of each, fetched into the second cache on the way. With few rows of q, or long heads in fp32, memory is what is waited for,
  * and blocks are too short for the hardware to run ahead. stride: in bytes; rows: those that are left when the product's own are done come at once. NULL: nothing. */
 typedef struct flash_next { const char *data; int64_t stride, bytes; int rows; } flash_next;
 

@@ -111,10 +111,10 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 
 static const char *bytes_at(const dw_tensor *tensor, int64_t offset) { return (const char *)tensor->data + offset * (dw_format_bits(tensor->format) / 8); }
 
-/* Rows of k or v from a key of a block on, `count` of them, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to
- * hide their coming. */
+/* Rows of k or v from a key of a block on, `count` of them, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie. Many
+ * rows of pairs hide the coming of the next keys, those of fp32 only while the keys of a head fit the second cache. */
 static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int count, int64_t column, int64_t columns, flash_next *next) {
-    if (t->at.rows > FLASH_ROWS || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
+    if ((t->call->isa->pairs != NULL && t->at.rows > FLASH_ROWS) || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
     const stretch *keys = stretch_at(b, key);
     if (keys->row == OP_NOWHERE) return NULL;
     const int64_t element = dw_format_bits(tensor->format) / 8, offset = at3(tensor, keys->row, b->group, keys->slot + key - keys->key) + column;
