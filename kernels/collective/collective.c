@@ -57,7 +57,16 @@ static int64_t part_length(const kernel_run *run) { return base_ceil_div(base_ce
 
 static void make_row(dw_tensor *row, dw_format format, int64_t count, void *data) { op_tensor_init(row, format, DW_SCALE_plain, 1, &count, data); }
 
-/* What lies in the workspace: what the communicator needs, the others' tensors, and, of an all_reduce in parts by ranks that share no memory, the operand filled up to whole parts and the rank's own part. */
+/* Is the operand of a reduce_scatter the ranks' parts, one behind another? */
+static bool lies_in_parts(const kernel_run *run) {
+    const dw_tensor *in = run->call.in[0];
+    const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    for (int i = 0; i < axis; i++)
+        if (in->dims[i] != 1) return false;
+    return in->dims[axis] % ranks_of(run) == 0;
+}
+
+/* What lies in the workspace: what the communicator needs, the others' tensors, and, of sums in parts by ranks that share no memory, the operand as whole parts one behind another, and of an all_reduce the rank's own part. */
 typedef struct layout { size_t theirs, filled, part, bytes; } layout;
 
 static layout layout_of(const kernel_run *run) {
@@ -65,14 +74,15 @@ static layout layout_of(const kernel_run *run) {
     dw_tensor filled = *run->call.in[0];
     layout l = {0};
     if (run->comm == NULL || count == 1) return l;
-    const bool fills = is_parted(run) && !run->comm->shares_memory;
-    const int64_t length = fills ? part_length(run) : 0;
+    const bool scatters = run->call.op->id == OP_reduce_scatter && is_fast(run);   /* also where it lies in parts: smaller sizes may not, and memory is that of the largest */
+    const bool fills = (is_parted(run) || scatters) && !run->comm->shares_memory;
+    const int64_t length = !fills ? 0 : scatters ? op_tensor_count(run->call.out[0]) : part_length(run);
     if (fills) make_row(&filled, filled.format, length * count, NULL);
     const size_t size = (size_t)dw_format_bits(filled.format) / 8;
     l.theirs = run->comm->calls->room(run->comm, count, &filled);
     l.filled = base_align_up(l.theirs + (size_t)count * sizeof(dw_tensor), 64);
     l.part = base_align_up(l.filled + (size_t)(length * count) * size, 64);
-    l.bytes = l.part + (size_t)length * size;
+    l.bytes = l.part + (scatters ? 0 : (size_t)length * size);
     return l;
 }
 
@@ -212,23 +222,68 @@ dw_status all_reduce_run(const kernel_run *run) {
 
 /* ---- reduce_scatter ---- */
 
-/* In front of the axis lie outer matrices, of each of which the rank sums a run of neighbours. Where there is one, the runs are the ranks' parts of the operand. */
-static dw_status reduce_runs(const kernel_run *run, const op_group *group) {
-    const dw_tensor *out = run->call.out[0];
+/* In front of the axis lie outer matrices, in each of which a rank has a run of neighbours: of all elements there those from its number times as many on. The last runs may end early. */
+typedef struct runs { int64_t outer, neighbours, all; } runs;
+
+static runs runs_of(const kernel_run *run) {
+    const dw_tensor *in = run->call.in[0], *out = run->call.out[0];
     const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
-    int64_t outer = 1, neighbours = 1;
-    for (int i = 0; i < axis; i++) outer *= out->dims[i];
-    for (int i = axis; i < out->rank; i++) neighbours *= out->dims[i];
-    TRY(meet(run, group, outer == 1 ? KERNEL_MEET_PARTS : KERNEL_MEET_WHOLE, run->call.in[0]));
-    for (int64_t i = 0; i < outer && neighbours > 0; i++)
-        sum_rows(run, (summing){.group = group, .out = out, .first = outer == 1 ? 0 : (i * group->count + group->rank) * neighbours, .out_first = i * neighbours, .count = neighbours});
+    runs r = {1, 1, 1};
+    for (int i = 0; i < axis; i++) r.outer *= out->dims[i];
+    for (int i = axis; i < out->rank; i++) r.neighbours *= out->dims[i], r.all *= in->dims[i];
+    return r;
+}
+
+static int64_t run_length(const runs *r, int rank) {
+    const int64_t left = r->all - rank * r->neighbours;
+    return left <= 0 ? 0 : left < r->neighbours ? left : r->neighbours;
+}
+
+static void fill_zeros(const dw_tensor *tensor, int64_t first, int64_t count) {
+    const size_t size = (size_t)dw_format_bits(tensor->format) / 8;
+    if (count > 0) memset((uint8_t *)tensor->data + (size_t)first * size, 0, (size_t)count * size);
+}
+
+/* From where all operands lie. */
+static dw_status scatter_shared(const kernel_run *run, const op_group *group, const runs *r) {
+    const int64_t count = run_length(r, group->rank);
+    TRY(meet(run, group, KERNEL_MEET_WHOLE, run->call.in[0]));
+    for (int64_t i = 0; i < r->outer; i++) {
+        sum_rows(run, (summing){.group = group, .out = run->call.out[0], .first = i * r->all + group->rank * r->neighbours, .out_first = i * r->neighbours, .count = count});
+        fill_zeros(run->call.out[0], i * r->neighbours + count, r->neighbours - count);
+    }
+    return leave(run, group, DW_OK);
+}
+
+/* The ranks' parts one behind another in the workspace, filled up to one size. */
+static void pack_parts(const kernel_run *run, const op_group *group, const runs *r, dw_tensor *packed) {
+    const dw_tensor *in = run->call.in[0];
+    const size_t size = (size_t)dw_format_bits(in->format) / 8;
+    make_row(packed, in->format, r->outer * r->neighbours * group->count, (uint8_t *)run->workspace + layout_of(run).filled);
+    for (int rank = 0; rank < group->count; rank++) {
+        const int64_t count = run_length(r, rank);
+        for (int64_t i = 0; i < r->outer; i++) {
+            const int64_t to = (rank * r->outer + i) * r->neighbours;
+            if (count > 0) memcpy((uint8_t *)packed->data + (size_t)to * size, (const uint8_t *)in->data + (size_t)(i * r->all + rank * r->neighbours) * size, (size_t)count * size);
+            fill_zeros(packed, to + count, r->neighbours - count);
+        }
+    }
+}
+
+/* Of each rank the part that is this rank's alone. */
+static dw_status scatter_parts(const kernel_run *run, const op_group *group, const runs *r) {
+    dw_tensor packed;
+    if (!lies_in_parts(run)) pack_parts(run, group, r, &packed);
+    TRY(meet(run, group, KERNEL_MEET_PARTS, lies_in_parts(run) ? run->call.in[0] : &packed));
+    sum_rows(run, (summing){.group = group, .out = run->call.out[0], .count = r->outer * r->neighbours});
     return leave(run, group, DW_OK);
 }
 
 dw_status reduce_scatter_run(const kernel_run *run) {
     op_group group;
     TRY(find_group(run, &group));
-    if (group.count > 1 && is_fast(run)) return reduce_runs(run, &group);
+    const runs r = runs_of(run);
+    if (group.count > 1 && is_fast(run)) return run->comm->shares_memory ? scatter_shared(run, &group, &r) : scatter_parts(run, &group, &r);
     TRY(meet(run, &group, KERNEL_MEET_WHOLE, run->call.in[0]));
     return leave(run, &group, by_reference(run, &group));
 }
@@ -269,6 +324,7 @@ static bool is_in_parts(const kernel_run *run) {
 dw_status collective_move_run(const kernel_run *run) {
     op_group group;
     dw_status status = DW_OK;
+    TRY(op_collective_check(&run->call));
     TRY(find_group(run, &group));
     const moving m = {run, &group, group.count > 1 && is_in_parts(run)};
     TRY(meet(run, &group, m.parts ? KERNEL_MEET_PARTS : KERNEL_MEET_WHOLE, run->call.in[0]));

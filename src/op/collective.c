@@ -73,6 +73,25 @@ static dw_status infer_all_to_all(op_infer *infer, int64_t ranks) {
     return multiply(infer, concat, ranks);
 }
 
+static dw_status infer_all_gather(op_infer *infer, int64_t axis, int64_t ranks) {
+    TRY(check_gathered(infer, axis));
+    TRY(multiply(infer, axis, ranks));
+    if (op_attrs_get(infer->attrs, OP_ATTR_length) == NULL) return DW_OK;
+    const dim length = op_attr_dim(infer->attrs, OP_ATTR_length);
+    TRY(op_check_le(infer, "0", dim_constant(infer->dims, 0), "length", length));
+    TRY(op_check_le(infer, "length", length, "what all ranks have", infer->out->dims[axis]));
+    infer->out->dims[axis] = length;
+    return DW_OK;
+}
+
+static dw_status infer_reduce_scatter(op_infer *infer, int64_t axis, int64_t ranks) {
+    dim *size = &infer->out->dims[axis];
+    TRY(op_check_number(infer, "x", infer->in[0]));
+    TRY_DIM(infer->context, *size, dim_add(infer->dims, *size, dim_constant(infer->dims, ranks - 1)));
+    TRY_DIM(infer->context, *size, dim_floordiv(infer->dims, *size, dim_constant(infer->dims, ranks)));
+    return DW_OK;
+}
+
 dw_status collective_infer(op_infer *infer) {
     const int64_t axis = op_attr_int(infer->attrs, OP_ATTR_axis);
     int64_t ranks;
@@ -80,12 +99,8 @@ dw_status collective_infer(op_infer *infer) {
     *infer->out = *infer->in[0];
     if (infer->op->id == OP_all_to_all) return infer_all_to_all(infer, ranks);
     if (infer->op->id != OP_all_reduce) TRY(op_check_axis(infer, axis, infer->in[0]->rank));
-    if (infer->op->id == OP_all_gather) {
-        TRY(check_gathered(infer, axis));
-        return multiply(infer, axis, ranks);
-    }
-    TRY(op_check_number(infer, "x", infer->in[0]));
-    return infer->op->id == OP_reduce_scatter ? divide(infer, axis, ranks, &infer->out->dims[axis]) : DW_OK;
+    if (infer->op->id == OP_all_gather) return infer_all_gather(infer, axis, ranks);
+    return infer->op->id == OP_reduce_scatter ? infer_reduce_scatter(infer, axis, ranks) : op_check_number(infer, "x", infer->in[0]);
 }
 
 /* ---- the ranks' elements become one ---- */
@@ -140,7 +155,9 @@ static void reduce_all(const op_call *call, const op_group *group) {
     for (int64_t left = op_tensor_count(out); left > 0; left--) {
         memcpy(index, out_index, sizeof index);
         if (axis >= 0) index[axis] += group->rank * out->dims[axis];
-        reduce_at(call, group, index, out_index);
+        if (axis < 0 || index[axis] < call->in[0]->dims[axis]) reduce_at(call, group, index, out_index);
+        else if (op_is_integer(out->format)) op_tensor_store_int(out, out_index, 0);
+        else op_tensor_store(out, out_index, 0);
         op_tensor_next(out, out_index);
     }
 }
@@ -159,7 +176,9 @@ void op_collective_box_of(const op_call *call, int rank, int from, const dw_tens
         box->dims[split] /= ranks;
         box->first_in = rank * box->dims[split] * in_strides[split];
     }
-    box->first_out = from * box->dims[concat] * out_strides[concat];
+    const int64_t first = from * box->dims[concat], left = out->dims[concat] > first ? out->dims[concat] - first : 0;
+    if (box->dims[concat] > left) box->dims[concat] = left;   /* of an all_gather with a length */
+    box->first_out = left > 0 ? first * out_strides[concat] : 0;
 }
 
 static void move_boxes(const op_call *call, const op_group *group) {
@@ -175,25 +194,36 @@ static void move_boxes(const op_call *call, const op_group *group) {
     }
 }
 
-/* So many bytes of each of outer parts of a tensor, behind those of the ranks before. */
-static void gather_rows(void *to, const void *from, const op_group *group, int at, int64_t outer, size_t bytes) {
+/* So many bytes of each of outer parts of a tensor, behind those of the ranks before, in all of all bytes. */
+static void gather_rows(void *to, const void *from, int at, int64_t outer, size_t bytes, size_t all) {
+    const size_t first = (size_t)at * bytes, taken = first >= all ? 0 : all - first < bytes ? all - first : bytes;
     for (int64_t i = 0; i < outer; i++)
-        if (bytes > 0) memcpy((uint8_t *)to + ((size_t)i * (size_t)group->count + (size_t)at) * bytes, (const uint8_t *)from + (size_t)i * bytes, bytes);
+        if (taken > 0) memcpy((uint8_t *)to + (size_t)i * all + first, (const uint8_t *)from + (size_t)i * bytes, taken);
 }
 
 /* Codes, scales of blocks and factors of rows, each of which lies row after row. */
 static void gather_blocks(const op_call *call, const op_group *group) {
     const dw_tensor *out = call->out[0];
     int64_t outer = 1;
+    num_parts all;
     for (int i = 0; i < (int)op_attr_int(call->attrs, OP_ATTR_axis); i++) outer *= out->dims[i];
+    if (outer == 0 || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &all)) return;
     for (int from = 0; from < group->count; from++) {
         const dw_tensor *in = &group->in[from];
         num_parts part;
-        if (outer == 0 || !num_layout(in->format, in->scale_layout, in->rank, in->dims, &part)) continue;
-        gather_rows(out->data, in->data, group, from, outer, part.data_bytes / (size_t)outer);
-        gather_rows(out->scales, in->scales, group, from, outer, part.scale_bytes / (size_t)outer);
-        gather_rows(out->second, in->second, group, from, outer, part.second_bytes / (size_t)outer);
+        if (!num_layout(in->format, in->scale_layout, in->rank, in->dims, &part)) continue;
+        gather_rows(out->data, in->data, from, outer, part.data_bytes / (size_t)outer, all.data_bytes / (size_t)outer);
+        gather_rows(out->scales, in->scales, from, outer, part.scale_bytes / (size_t)outer, all.scale_bytes / (size_t)outer);
+        gather_rows(out->second, in->second, from, outer, part.second_bytes / (size_t)outer, all.second_bytes / (size_t)outer);
     }
+}
+
+dw_status op_collective_check(const op_call *call) {
+    const dw_tensor *in = call->in[0], *out = call->out[0];
+    const int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
+    if (call->op->id != OP_all_gather || op_attrs_get(call->attrs, OP_ATTR_length) == NULL) return DW_OK;
+    const int64_t all = in->dims[axis] * op_attr_int(call->attrs, OP_ATTR_ranks);
+    return out->dims[axis] <= all ? DW_OK : base_fail(call->context, DW_INVALID, "all_gather: length is %lld, and all ranks have %lld elements along axis %d", (long long)out->dims[axis], (long long)all, axis);
 }
 
 dw_status collective_reference(const op_call *call) {
@@ -202,6 +232,7 @@ dw_status collective_reference(const op_call *call) {
     if (group->count != ranks)
         return base_fail(call->context, DW_INVALID, "%s: it is over %lld ranks of %s, and %s; give the model a communicator of such a mesh (dw_model_options.comm)", call->op->name,
                          (long long)ranks, op_attr_text(call->attrs, OP_ATTR_over), call->group != NULL ? "other ones came" : "this rank is alone");
+    TRY(op_collective_check(call));
     if (call->op->id == OP_all_reduce || call->op->id == OP_reduce_scatter) reduce_all(call, group);
     else if (op_is_block(call->out[0]->format)) gather_blocks(call, group);
     else move_boxes(call, group);

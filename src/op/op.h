@@ -279,6 +279,8 @@ double op_collective_real(dw_format format, bool sums, int count, const double *
 int64_t op_collective_int(dw_format format, bool sums, int count, const int64_t *values);
 /* The box of a call of all_gather or all_to_all that comes of one rank: so many elements along each axis, from first_in of its operand to first_out of the result, offsets in elements. */
 typedef struct op_collective_box { int64_t dims[DW_MAX_RANK], first_in, first_out; } op_collective_box;
+/* INVALID: sizes that do not go together, as only a run knows. */
+dw_status op_collective_check(const op_call *call);
 void op_collective_box_of(const op_call *call, int rank, int from, const dw_tensor *in, op_collective_box *box);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */

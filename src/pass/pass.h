@@ -90,6 +90,8 @@ const char *pass_splits_over(const pass_splits *splits);
 int pass_splits_ranks(const pass_splits *splits);
 /* Is everything to be cut that can be, whatever time it takes? */
 bool pass_splits_all(const pass_splits *splits);
+/* Of products that are cut along k, where no line names them: tokens, row (whole sums), or chosen. */
+pass_split pass_splits_sums(const pass_splits *splits);
 /* May each rank have scales of its own of rows that are split? */
 bool pass_splits_local_scales(const pass_splits *splits);
 /* The place of the line that makes an error of what is computed whole for want of a rule; NULL: there is none. */

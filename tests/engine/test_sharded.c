@@ -5,6 +5,7 @@
 #include "support/session.h"
 #include "support/sharded.h"
 #include "support/support.h"
+#include "support/wire.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +24,10 @@ enum { MOST_OUTPUTS = 8, TOKENS = 12 };
 typedef struct run {
     const char *file, *inputs, *precision, *shard;
     int world, count;
+    bool carried;                   /* ranks reach each other by an engine of the caller's */
+    op_id counted;                  /* of a rank's whole runs how many such nodes, and of which format the last of them gives */
+    int found;
+    dw_format format;
     run_io io;                      /* inputs */
     dw_named_tensor expected[MOST_OUTPUTS];
     double error[RANKS_MOST];
@@ -72,6 +77,15 @@ static uint64_t hash_plans(dw_context *context, const dw_model *model) {
     return hash;
 }
 
+static void count_nodes(run *run, const ir_graph *graph) {
+    run->found = 0;
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) {
+        if (node->op != run->counted) continue;
+        run->found++;
+        if (dw_format_is_block(ir_out(node)->type.format)) run->format = ir_out(node)->type.format;
+    }
+}
+
 static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     run *run = user;
     dw_model *model;
@@ -86,6 +100,7 @@ static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
     }
     run->hash[rank] = hash_outputs(context, outputs, run->count);
     run->plans[rank] = hash_plans(context, model);
+    if (rank == 0) count_nodes(run, model->full.plan->graph);
     for (int i = 0; i < run->count; i++) free(outputs[i].tensor.data);
     dw_model_destroy(model);
 }
@@ -101,8 +116,13 @@ static void whole_run(dw_context *context, run *run) {
 /* By so many ranks: each is as far off as that at most, and all have one another's bits, those of the run before, and one text of plans. */
 static void assert_ranks(run *run, int world, double bound) {
     uint64_t before = 0;
+    char mesh[16];
+    dw_collectives engines[RANKS_MOST];
+    snprintf(mesh, sizeof mesh, "tp=%d", world);
     for (int again = 0; again < 2; again++) {
-        ranks_run(&(ranks){.world = world, .user = run}, run_rank);
+        wire *w = wire_create(mesh, 0, 0, DW_OK, engines);
+        ranks_run(&(ranks){.world = world, .engines = run->carried ? engines : NULL, .user = run}, run_rank);
+        wire_destroy(w);
         for (int rank = 0; rank < world; rank++) {
             if (!(run->error[rank] <= bound)) fail_msg("%s on %d ranks: rank %d is off by %.2e, allowed %.0e", run->file, world, rank, run->error[rank], bound);
             if (run->hash[rank] != run->hash[0]) fail_msg("%s on %d ranks: rank %d has other outputs than rank 0", run->file, world, rank);
@@ -113,25 +133,40 @@ static void assert_ranks(run *run, int world, double bound) {
     }
 }
 
-static void check_fixture(const char *name, const char *sizes, const char *precision, const char *shard, double bound, int most) {
+/* A fixture with inputs of these sizes, run whole. */
+typedef struct fixture {
     char file[4096], inputs[4096];
     dw_context *context;
     ir_weights given;
-    run run = {.file = file, .inputs = inputs, .precision = precision, .shard = shard};
-    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
-    snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, name);
-    snprintf(inputs, sizeof inputs, "%s/%s.cases/%s.in.safetensors", TEST_FIXTURES_DIR, name, sizes);
-    ir_weights_init(&given, context);
-    assert_ok(context, safetensors_open(context, inputs, &given));
-    for (size_t i = 0; i < given.by_name.count; i++) {
-        const ir_weight *input = given.by_name.entries[i].value;
-        run.io.inputs[run.io.input_count++] = (dw_named_tensor){input->name, input->tensor};
+    run run;
+} fixture;
+
+static void open_fixture(fixture *f, const char *name, const char *sizes, const char *precision) {
+    *f = (fixture){.run = {.file = f->file, .inputs = f->inputs, .precision = precision}};
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &f->context), DW_OK);
+    snprintf(f->file, sizeof f->file, "%s/%s.pt2", TEST_FIXTURES_DIR, name);
+    snprintf(f->inputs, sizeof f->inputs, "%s/%s.cases/%s.in.safetensors", TEST_FIXTURES_DIR, name, sizes);
+    ir_weights_init(&f->given, f->context);
+    assert_ok(f->context, safetensors_open(f->context, f->inputs, &f->given));
+    for (size_t i = 0; i < f->given.by_name.count; i++) {
+        const ir_weight *input = f->given.by_name.entries[i].value;
+        f->run.io.inputs[f->run.io.input_count++] = (dw_named_tensor){input->name, input->tensor};
     }
-    whole_run(context, &run);
-    for (int world = 2; world <= most; world++) assert_ranks(&run, world, bound);
-    for (int i = 0; i < run.count; i++) free(run.expected[i].tensor.data);
-    ir_weights_free(&given);
-    dw_context_destroy(context);
+    whole_run(f->context, &f->run);
+}
+
+static void close_fixture(fixture *f) {
+    for (int i = 0; i < f->run.count; i++) free(f->run.expected[i].tensor.data);
+    ir_weights_free(&f->given);
+    dw_context_destroy(f->context);
+}
+
+static void check_fixture(const char *name, const char *sizes, const char *precision, const char *shard, double bound, int most) {
+    fixture f;
+    open_fixture(&f, name, sizes, precision);
+    f.run.shard = shard;
+    for (int world = 2; world <= most; world++) assert_ranks(&f.run, world, bound);
+    close_fixture(&f);
 }
 
 static void models_give_the_outputs_of_the_whole(void **state) {
@@ -180,6 +215,46 @@ static void models_of_few_bits_stay_near_the_whole(void **state) {
         check_fixture("kjv", "b2_s16", precisions[i], NULL, 0.02, 3);
         check_fixture("mixtral", "b2_s16", precisions[i], NULL, 0.02, 3);
     }
+}
+
+/* With sums of all tokens on each rank, and of some: bit for bit the same, at any number of tokens. */
+static void check_tokens(const char *name, const char *sizes, const char *precision, int world, bool carried) {
+    fixture f;
+    open_fixture(&f, name, sizes, precision);
+    f.run.carried = carried;
+    f.run.counted = OP_reduce_scatter;
+    f.run.shard = "all\nsums = whole";
+    assert_ranks(&f.run, world, precision != NULL ? 0.02 : BOUND);
+    assert_int_equal(f.run.found, 0);
+    const uint64_t whole = f.run.hash[0];
+    f.run.shard = "all\nsums = tokens";
+    assert_ranks(&f.run, world, precision != NULL ? 0.02 : BOUND);
+    if (f.run.found == 0) fail_msg("%s on %d ranks: nothing is cut by tokens", name, world);
+    if (f.run.hash[0] != whole) fail_msg("%s at %s in %s on %d ranks%s: sums by tokens have other bits", name, sizes, precision != NULL ? precision : "fp32", world, carried ? " of an engine" : "");
+    close_fixture(&f);
+}
+
+static void sums_by_tokens_have_the_bits_of_whole_sums(void **state) {
+    static const struct { const char *name, *sizes, *precision; int world; } runs[] = {
+        {"llama", "b1_s1", NULL, 2},     {"llama", "b1_s7", NULL, 2},      {"llama", "b2_s16", "mxfp8", 2}, {"kjv", "b1_s7", "nvfp4", 3},        {"kjv", "b2_s16", "fp8", 4},    {"gpt2", "b1_s7", NULL, 3},       {"gemma2", "b1_s7", "fp8-row", 2},
+        {"bert", "b2_s16", "mxfp8", 3}, {"t5", "b2_e16_s9", NULL, 2},     {"vit", "b2", NULL, 4},           {"deepseek_v3", "b2_s16", NULL, 2}, {"mixtral", "b2_s16", NULL, 2}, {"falcon", "b1_s7", "mxfp8", 2}, {"gptj", "b2_s16", NULL, 3},
+    };
+    (void)state;
+    sharded_need_fixtures();
+    for (size_t i = 0; i < COUNT_OF(runs); i++) check_tokens(runs[i].name, runs[i].sizes, runs[i].precision, runs[i].world, i % 3 == 1);
+}
+
+/* What a product reads in mxfp8 travels in that. */
+static void what_is_quantised_travels_quantised(void **state) {
+    fixture f;
+    (void)state;
+    sharded_need_fixtures();
+    open_fixture(&f, "kjv", "b1_s7", "mxfp8");
+    f.run.shard = "all\nsums = tokens";
+    f.run.counted = OP_all_gather;
+    assert_ranks(&f.run, 2, 0.02);
+    assert_int_equal(f.run.format, DW_FORMAT_mxfp8);
+    close_fixture(&f);
 }
 
 static void named_splits_give_the_outputs_of_the_whole(void **state) {
@@ -263,6 +338,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(experts_are_cut_in_every_graph),
         cmocka_unit_test(strict_refuses_what_no_rule_cuts),
         cmocka_unit_test(models_of_few_bits_stay_near_the_whole),
+        cmocka_unit_test(sums_by_tokens_have_the_bits_of_whole_sums),
+        cmocka_unit_test(what_is_quantised_travels_quantised),
         cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
         cmocka_unit_test(texts_are_those_of_the_whole),
     };

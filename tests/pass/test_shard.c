@@ -16,6 +16,7 @@ typedef struct shape {
     const char *splits;             /* of the first layer, and of what is around the layers */
     const char *lines;              /* of a policy of splits; NULL: none */
     chip_link link;
+    const char *dims;               /* for estimates; NULL: the usual ones */
 } shape;
 
 /* The text of a graph: params, and nodes by number. */
@@ -156,7 +157,7 @@ static ir_graph *cut(dw_context *context, const shape *shape, int layers, const 
     chip_caps caps;
     ir_graph *graph = graph_of(context, shape, layers);
     pass_options options = {.check = layers <= 2};
-    plan_options planned = {.chip = &caps};
+    plan_options planned = {.chip = &caps, .dims = shape->dims};
     const pass_estimates estimates = {.user = &planned, .sizes = plan_estimate_sizes, .seconds = plan_estimate};
     if (chip != NULL) {
         if (chip_find(context, chip, 0, &caps) != DW_OK) fail_msg("%s", dw_context_error(context));
@@ -178,19 +179,19 @@ static ir_graph *cut(dw_context *context, const shape *shape, int layers, const 
 
 static const shape shapes[] = {
     /* name            ranks hidden heads keys width     ff  words experts gated  biased */
-    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
-    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
-    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads},
-    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
-    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
-    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
-    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
-    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
-    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED, NULL, CHIP_LINK_threads},
+    {"gpt2-xl",            2, 1600,   25,  25,  64,   6400,  50257,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads, NULL},
+    {"opt-66b",            8, 9216,   72,  72, 128,  36864,  50272,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads, NULL},
+    {"gpt-neox-20b",       4, 6144,   64,  64,  96,  24576,  50432,   0, false, true,  MEGATRON, NULL, CHIP_LINK_threads, NULL},
+    {"llama-2-7b",         2, 4096,   32,  32, 128,  11008,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
+    {"llama-3-8b",         4, 4096,   32,   8, 128,  14336, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
+    {"llama-3-70b",        8, 8192,   64,   8, 128,  28672, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
+    {"llama-3-405b",      16, 16384, 128,   8, 128,  53248, 128256,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
+    {"mistral-7b",         3, 4096,   32,   8, 128,  14336,  32000,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
+    {"gemma-2-27b",        8, 4608,   32,  16, 128,  36864, 256000,   0, true,  false, GATED, NULL, CHIP_LINK_threads, NULL},
     {"falcon-7b",          2, 4544,   71,   1,  64,  18176,  65024,   0, false, false,
-     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary", NULL, CHIP_LINK_threads},   /* one head of keys, which all ranks have */
-    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS, NULL, CHIP_LINK_threads},
-    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS, NULL, CHIP_LINK_threads},
+     "embed vocabulary, attn.q column, attn.k whole, attn.v whole, attn heads, attn.o row, mlp.up column, mlp.down row, lm_head vocabulary", NULL, CHIP_LINK_threads, NULL},   /* one head of keys, which all ranks have */
+    {"mixtral-8x7b",       4, 4096,   32,   8, 128,  14336,  32000,   8, true,  false, EXPERTS, NULL, CHIP_LINK_threads, NULL},
+    {"qwen3-30b-a3b",      8, 2048,   32,   4, 128,    768, 151936, 128, true,  false, EXPERTS, NULL, CHIP_LINK_threads, NULL},
 };
 
 static void splits_of_known_shapes_are_megatrons(void **state) {
@@ -259,7 +260,7 @@ static void what_is_sooner_computed_than_sent_stays_whole(void **state) {
     (void)state;
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
-        const shape small = {"small", 2, 32, 4, 4, 8, 64, 96, 0, true, false, expected[i], lines[i], CHIP_LINK_threads};
+        const shape small = {"small", 2, 32, 4, 4, 8, 64, 96, 0, true, false, expected[i], lines[i], CHIP_LINK_threads, NULL};
         char splits[1024];
         text told;
         text_init(&told, context);
@@ -279,7 +280,7 @@ static void a_slow_link_cuts_less(void **state) {
     (void)state;
     assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
     for (chip_link link = CHIP_LINK_threads; link <= CHIP_LINK_engine; link++) {
-        const shape shape = {"of the carried model", 2, 256, 4, 4, 64, 512, 512, 0, true, false, expected[link], NULL, link};
+        const shape shape = {"of the carried model", 2, 256, 4, 4, 64, 512, 512, 0, true, false, expected[link], NULL, link, NULL};
         char splits[1024];
         text told;
         text_init(&told, context);
@@ -287,6 +288,29 @@ static void a_slow_link_cuts_less(void **state) {
         shorten(text_string(&told), splits, sizeof splits);
         if (strcmp(splits, shape.splits) != 0) fail_msg("%s:\n%s", chip_link_get(link)->name, text_string(&told));
         text_free(&told);
+    }
+    dw_context_destroy(context);
+}
+
+/* Of many tokens residuals and norms take longer than one more meeting: then each rank has some. Of one token, or where an engine is slow to meet, all have all. And lines say what estimates do not. */
+static void sums_are_by_tokens_where_that_takes_less_time(void **state) {
+    static const struct { const char *dims, *lines; chip_link link; bool by_tokens; } cases[] = {
+        {"b=1,s=4096", NULL, CHIP_LINK_threads, true},        {"b=1,s=1", NULL, CHIP_LINK_threads, false},          {"b=1,s=128", NULL, CHIP_LINK_engine, false},
+        {"b=1,s=4096", "sums = whole", CHIP_LINK_threads, false}, {"b=1,s=1", "sums = tokens", CHIP_LINK_threads, true}, {"b=1,s=4096", "*.attn.o = row\n*.down = row", CHIP_LINK_threads, false},
+    };
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const shape shape = {"long", 4, 256, 4, 4, 64, 768, 4096, 0, true, false, NULL, cases[i].lines, cases[i].link, cases[i].dims};
+        text told;
+        text_init(&told, context);
+        ir_graph *graph = cut(context, &shape, 8, "cpu-avx512bf16", &told);
+        const int scattered = count(graph, OP_reduce_scatter), sums = count(graph, OP_all_reduce);
+        if (cases[i].by_tokens ? scattered != 16 || sums != 1 : scattered != 0) fail_msg("%s%s%s, %s: %d sums by tokens, %d whole\n%s", cases[i].dims, cases[i].lines != NULL ? ", " : "", cases[i].lines != NULL ? cases[i].lines : "", chip_link_get(cases[i].link)->name, scattered, sums, text_string(&told));
+        assert_int_equal(count_words(text_string(&told), "us for sums, residuals and norms of all layers by tokens"), cases[i].by_tokens && cases[i].lines == NULL ? 16 : 0);
+        text_free(&told);
+        ir_graph_destroy(graph);
     }
     dw_context_destroy(context);
 }
@@ -313,6 +337,7 @@ int main(void) {
         cmocka_unit_test(what_is_sooner_computed_than_sent_stays_whole),
         cmocka_unit_test(a_slow_link_cuts_less),
         cmocka_unit_test(ranks_tell_each_other_twice_a_layer),
+        cmocka_unit_test(sums_are_by_tokens_where_that_takes_less_time),
         cmocka_unit_test(a_graph_of_32_layers_is_cut_in_half_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

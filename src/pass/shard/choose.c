@@ -3,7 +3,10 @@
  *
  *     rules      column, .., row     one all_reduce
  *     columns    column, .., column  what is split is put together in front of the last, and its result behind it
- *     whole      nothing is sent, and each rank has all of the weights */
+ *     whole      nothing is sent, and each rank has all of the weights
+ *
+ * Then whether sums of products along k are of all tokens or of a rank's (tokens.c): residuals lead from layer to layer, so of a graph all are, or none. Two more trials differ in that, and what differs in time
+ * is compared. */
 #include "pass/shard/shard.h"
 
 #include <ctype.h>
@@ -16,6 +19,8 @@ typedef enum way { RULES, COLUMNS, WHOLE, WAYS } way;
 
 /* A graph of its own, cut. */
 typedef struct attempt { sharding sharding; shard_trial trial; } attempt;
+
+enum { SUMS = WAYS - 1, TOKENS, ATTEMPTS };   /* beside RULES and COLUMNS, as chosen: with whole sums, and by tokens */
 
 static dw_status attempt_cut(const sharding *real, attempt *attempt) {
     sharding *sharding = &attempt->sharding;
@@ -139,19 +144,60 @@ static dw_status choose(attempt attempts[2], int *open) {
     return DW_OK;
 }
 
-static dw_status try_all(sharding *real, attempt attempts[2]) {
+/* ---- sums ---- */
+
+/* A product whose sums are by tokens, if we say so: no line names it, and no graph before had it. */
+static bool may_be_by_tokens(sharding *sharding, ir_node *node) {
+    const char *rule;
+    if (!shard_is_weighted(node) || node->origin.module == NULL || node->origin.module[0] == '\0' || shard_sums_are_decided(sharding->splits, node->origin.module)) return false;
+    const shard_place *place = &shard_of(sharding, ir_out(node))->place;
+    const bool by_tokens = place->kind == SHARD_TOKENS || (place->kind == SHARD_PARTIAL && place->by_tokens);
+    return by_tokens && pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule) == PASS_SPLIT_chosen;
+}
+
+/* Seconds of what takes another time by tokens. */
+static void compare_sums(const attempt attempts[ATTEMPTS], double seconds[ATTEMPTS]) {
+    for (int i = 0; i < attempts[SUMS].trial.count && i < attempts[TOKENS].trial.count; i++) {
+        if (attempts[SUMS].trial.seconds[i] == attempts[TOKENS].trial.seconds[i]) continue;
+        seconds[SUMS] += attempts[SUMS].trial.seconds[i];
+        seconds[TOKENS] += attempts[TOKENS].trial.seconds[i];
+    }
+}
+
+static dw_status choose_sums(sharding *real, attempt attempts[ATTEMPTS]) {
+    double seconds[ATTEMPTS] = {0};
+    char words[160];
+    bool any = false;
+    if (pass_splits_sums(real->splits) != PASS_SPLIT_chosen) return DW_OK;
+    TRY(attempt_cut(real, &attempts[TOKENS]));
+    const shard_trial *trial = &attempts[TOKENS].trial;
+    for (int i = 0; i < trial->count && !any; i++) any = may_be_by_tokens(&attempts[TOKENS].sharding, trial->nodes[i]);
+    if (!any) return DW_OK;
+    TRY(attempt_cut(real, &attempts[SUMS]));
+    compare_sums(attempts, seconds);
+    const bool pays = seconds[TOKENS] < FIRM * seconds[SUMS];
+    if (pays) snprintf(words, sizeof words, "less time: %.1f us for sums, residuals and norms of all layers by tokens, whole %.1f", seconds[TOKENS] * 1e6, seconds[SUMS] * 1e6);
+    else snprintf(words, sizeof words, "%.1f for sums, residuals and norms of all layers, by tokens %.1f", seconds[SUMS] * 1e6, seconds[TOKENS] * 1e6);
+    for (int i = 0; i < trial->count; i++)
+        if (may_be_by_tokens(&attempts[TOKENS].sharding, trial->nodes[i])) TRY(shard_prefer_sums(real->splits, trial->nodes[i]->origin.module, pays, words));
+    return DW_OK;
+}
+
+static dw_status try_all(sharding *real, attempt attempts[ATTEMPTS]) {
     int *open;
     for (int i = 0; i < 2; i++) TRY(attempt_cut(real, &attempts[i]));
     TRY_NEW(open, &real->arena, attempts[RULES].trial.count + 1);
-    return choose(attempts, open);
+    TRY(choose(attempts, open));
+    return choose_sums(real, attempts);
 }
 
 dw_status shard_choose(sharding *real) {
-    attempt attempts[2] = {0};
+    attempt attempts[ATTEMPTS] = {0};
     if (real->options->estimates == NULL || pass_splits_all(real->splits)) return DW_OK;
     attempts[COLUMNS].trial.by_columns = true;
-    for (int i = 0; i < 2; i++) attempt_begin(real, &attempts[i]);
+    attempts[TOKENS].trial.by_tokens = true;
+    for (int i = 0; i < ATTEMPTS; i++) attempt_begin(real, &attempts[i]);
     const dw_status status = try_all(real, attempts);
-    for (int i = 0; i < 2; i++) attempt_end(&attempts[i]);
+    for (int i = 0; i < ATTEMPTS; i++) attempt_end(&attempts[i]);
     return status;
 }

@@ -30,10 +30,13 @@ static bool keeps_terms(sharding *sharding, const ir_node *node) {
 }
 
 static dw_status add_terms(sharding *sharding, ir_node *node, bool *done) {
-    const shard_place partial = {.kind = SHARD_PARTIAL, .repeat = 1};
+    shard_place partial = {.kind = SHARD_PARTIAL, .repeat = 1};
     ir_value *in[2], *made;
     if (node->n_in < 1 || node->n_in > 2 || !keeps_terms(sharding, node)) return DW_OK;
-    for (int i = 0; i < node->n_in; i++) in[i] = shard_of(sharding, ir_in(node, i))->local;
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = shard_of(sharding, ir_in(node, i))->local;
+        partial.by_tokens = partial.by_tokens || shard_of(sharding, ir_in(node, i))->place.by_tokens;
+    }
     TRY(ir_emit(sharding->graph, node->op, node->n_in, in, node->attrs.count, node->attrs.items, &made));
     *done = true;
     return shard_replace(sharding, node, &partial, made->node);
@@ -251,7 +254,7 @@ static dw_status compute_whole(sharding *sharding, ir_node *node) {
 }
 
 static dw_status cut_node(sharding *sharding, ir_node *node) {
-    static dw_status (*const rules[])(struct sharding *, ir_node *, bool *) = {shard_experts, shard_product, shard_lookup, shard_likeliest, add_terms, quantise_rows, go_on};
+    static dw_status (*const rules[])(struct sharding *, ir_node *, bool *) = {shard_experts, shard_product, shard_lookup, shard_likeliest, add_terms, shard_by_tokens, quantise_rows, go_on};
     bool done = false;
     if (ir_is_constant(ir_out(node))) return DW_OK;
     ir_cursor_before(sharding->graph, node);

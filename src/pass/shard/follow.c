@@ -176,10 +176,13 @@ bool shard_keeps_padding(const ir_node *node) {
     return rows[node->op].padding == KEEPS && !(is_norm && (float)ir_real(node, OP_ATTR_eps) <= 0);
 }
 
+shard_step shard_follow_any(const ir_node *node, int index, int axis) {
+    return rows[node->op].follow != NULL && ir_in(node, index) != NULL ? rows[node->op].follow(node, index, axis) : nowhere;
+}
+
 shard_step shard_follow(const ir_node *node, int index, int axis) {
     int64_t size;
-    if (rows[node->op].follow == NULL || ir_in(node, index) == NULL || !shard_constant_size(ir_in(node, index), axis, &size)) return nowhere;
-    return rows[node->op].follow(node, index, axis);
+    return ir_in(node, index) != NULL && shard_constant_size(ir_in(node, index), axis, &size) ? shard_follow_any(node, index, axis) : nowhere;
 }
 
 int shard_axis_to(const ir_node *node, int index, int axis, shard_step *step) {

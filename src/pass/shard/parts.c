@@ -98,18 +98,31 @@ static dw_status drop_repeats(sharding *sharding, ir_value *value, const shard_p
     return ir_emit_reshape(graph, *once, rank, dims, once);
 }
 
+/* What is quantised, of all that it is made of. */
+static dw_status quantise_whole(sharding *sharding, const ir_node *quantise, ir_value **whole) {
+    ir_value *in[2] = {NULL, ir_in(quantise, 1)};
+    TRY(shard_whole(sharding, ir_in(quantise, 0), &in[0]));
+    return ir_emit(sharding->graph, OP_quantize, quantise->n_in, in, quantise->attrs.count, quantise->attrs.items, whole);
+}
+
 /* All of a value that is split. Formats whose blocks run along the axis do not travel: what they are made of does. */
 static dw_status gather_whole(sharding *sharding, ir_value *value, const shard_record *record, ir_value **whole) {
     const ir_node *made = ir_def(value, OP_quantize);
     if (dw_format_is_block(value->type.format) && record->place.axis == value->type.rank - 1) {
-        if (made == NULL) return base_fail(sharding->graph->context, DW_INTERNAL, "parts of blocks cannot be put together");
-        ir_value *in[2] = {NULL, ir_in(made, 1)};
-        TRY(shard_whole(sharding, ir_in(made, 0), &in[0]));
-        return ir_emit(sharding->graph, OP_quantize, made->n_in, in, made->attrs.count, made->attrs.items, whole);
+        return made != NULL ? quantise_whole(sharding, made, whole) : base_fail(sharding->graph->context, DW_INTERNAL, "parts of blocks cannot be put together");
     }
     TRY(gather(sharding, record->local, record->place.axis, whole));
     if (record->place.repeat > 1) TRY(drop_repeats(sharding, *whole, &record->place, whole));
     return cut(sharding, *whole, record->place.axis, 0, record->place.size, whole);
+}
+
+/* All tokens. What quantises them is the norm's that made them, which will take it in. */
+static dw_status gather_tokens(sharding *sharding, const ir_value *value, const shard_record *record, ir_value **whole) {
+    const int axis = record->place.axis;
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, axis), op_set_dim(OP_ATTR_length, value->type.dims[axis]), op_set_text(OP_ATTR_over, sharding->over), op_set_int(OP_ATTR_ranks, sharding->ranks)};
+    const ir_node *quantise = ir_def(value, OP_quantize);
+    if (quantise != NULL && ir_in(quantise, 0)->kind == IR_RESULT) sharding->graph->origin = ir_in(quantise, 0)->node->origin;
+    return ir_emit(sharding->graph, OP_all_gather, 1, &record->local, COUNT_OF(attrs), attrs, whole);
 }
 
 dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole) {
@@ -118,6 +131,7 @@ dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole) {
         const ir_origin reader = sharding->graph->origin;
         if (value->kind == IR_RESULT) sharding->graph->origin = value->node->origin;   /* what is sent is the maker's, whoever reads it first */
         if (record->place.kind == SHARD_PARTIAL) TRY(shard_sum(sharding, record->local, "sum", &record->whole));
+        else if (record->place.kind == SHARD_TOKENS) TRY(gather_tokens(sharding, value, record, &record->whole));
         else if (record->place.kind == SHARD_SPLIT) TRY(gather_whole(sharding, value, record, &record->whole));
         else return base_fail(sharding->graph->context, DW_INTERNAL, "rows of experts have no order that ranks share");
         sharding->graph->origin = reader;
@@ -220,11 +234,14 @@ dw_status shard_slice(sharding *sharding, ir_value *value, const shard_place *pl
 
 dw_status shard_part(sharding *sharding, ir_value *value, const shard_place *place, ir_value **part) {
     shard_record *record = shard_of(sharding, value);
+    const ir_node *quantise = ir_def(value, OP_quantize);
     ir_value *whole;
     if (shard_same_place(&record->place, place)) return *part = record->local, DW_OK;
     for (int i = 0; i < record->part_count; i++)
         if (shard_same_place(&record->parts[i].place, place)) return *part = record->parts[i].value, DW_OK;
-    TRY(shard_whole(sharding, value, &whole));
+    const bool gets_zeros = record->place.kind == SHARD_TOKENS && place->local * (sharding->ranks / place->repeat) != place->size;   /* which blocks that were put together do not */
+    if (gets_zeros && quantise != NULL) TRY(quantise_whole(sharding, quantise, &whole));
+    else TRY(shard_whole(sharding, value, &whole));
     TRY(shard_slice(sharding, whole, place, part));
     if (record->part_count == SHARD_PARTS) return DW_OK;
     record->parts[record->part_count].place = *place;

@@ -6,6 +6,7 @@
  *     role:attention       = heads
  *     all                             everything is cut that can be, whatever time it takes: for the least memory
  *     scales = local                  of formats with a scale a row each rank has one of its part; else the scale is that of the whole row
+ *     sums = tokens                   of products that are cut along k each rank has the sums of some tokens; whole: of all of them; else the least time decides
  *     strict                          what no rule of shard.def cuts is an error instead of being computed whole, on every rank */
 #include "pass/shard/shard.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 
 /* What was found to take the least time. */
-typedef struct preference { pass_split split; const char *words; } preference;
+typedef struct preference { pass_split split; const char *words; bool sums_are_decided; } preference;
 typedef struct rule { const char *pattern, *words; pass_split split; bool has_matched; } rule;
 
 struct pass_splits {
@@ -25,6 +26,7 @@ struct pass_splits {
     size_t count, capacity;
     const char *strict;             /* the place of the line; NULL: there is none */
     bool all, local_scales, was_checked;
+    pass_split sums;                /* tokens, row: asked for; chosen: not */
     map preferences;                /* by module */
 };
 
@@ -40,6 +42,7 @@ const char *pass_splits_over(const pass_splits *shard) { return shard->over; }
 int pass_splits_ranks(const pass_splits *shard) { return shard->ranks; }
 const char *pass_splits_strict(const pass_splits *shard) { return shard->strict; }
 bool pass_splits_local_scales(const pass_splits *shard) { return shard->local_scales; }
+pass_split pass_splits_sums(const pass_splits *shard) { return shard->sums; }
 bool pass_splits_all(const pass_splits *shard) { return shard->all; }
 
 static dw_status fail_split(pass_splits *shard, const char *place, const char *name) {
@@ -91,6 +94,10 @@ static dw_status add_line(pass_splits *shard, const char *begin, const char *end
         return DW_OK;
     }
     if (!equals || at != end || *pattern == '\0' || *name == '\0') return base_fail(shard->context, DW_SYNTAX, "%s: a line is 'pattern = split', 'all' or 'strict', found '%.*s'", place, (int)(end - begin), begin);
+    if (strcmp(pattern, "sums") == 0) {
+        shard->sums = strcmp(name, "tokens") == 0 ? PASS_SPLIT_tokens : PASS_SPLIT_row;
+        return strcmp(name, "tokens") == 0 || strcmp(name, "whole") == 0 ? DW_OK : base_fail(shard->context, DW_NOT_FOUND, "%s: sums are of 'tokens' or 'whole', found '%s'", place, name);
+    }
     if (strcmp(pattern, "scales") != 0) return add_rule(shard, pattern, name, place);
     shard->local_scales = strcmp(name, "local") == 0;
     return shard->local_scales || strcmp(name, "whole") == 0 ? DW_OK : base_fail(shard->context, DW_NOT_FOUND, "%s: scales are 'local' or 'whole', found '%s'", place, name);
@@ -163,6 +170,23 @@ dw_status shard_prefer(pass_splits *shard, const char *module, pass_split split,
     return map_set(&shard->preferences, key, made);
 }
 
+/* The first graph of a model that has a product decides. */
+dw_status shard_prefer_sums(pass_splits *shard, const char *module, bool by_tokens, const char *words) {
+    TRY(shard_prefer(shard, module, PASS_SPLIT_chosen, NULL));
+    preference *found = map_find(&shard->preferences, module);
+    if (found->sums_are_decided) return DW_OK;
+    found->sums_are_decided = true;
+    if (found->split != PASS_SPLIT_chosen || (!by_tokens && found->words == NULL)) return DW_OK;
+    if (by_tokens) found->split = PASS_SPLIT_tokens;
+    found->words = by_tokens ? arena_text(&shard->arena, words) : arena_printf(&shard->arena, "%s; %s", found->words, words);
+    return found->words != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
+bool shard_sums_are_decided(const pass_splits *shard, const char *module) {
+    const preference *found = map_find(&shard->preferences, module);
+    return found != NULL && found->sums_are_decided;
+}
+
 bool shard_is_decided(const pass_splits *shard, const char *module) { return module != NULL && map_find(&shard->preferences, module) != NULL; }
 
 pass_split shard_preferred(const pass_splits *shard, const char *module, const char **words) {
@@ -186,7 +210,7 @@ void shard_tell(sharding *sharding, const ir_node *node, const char *choice, con
 }
 
 void shard_explain(sharding *sharding, const ir_node *node, const char *choice, const char *reason, const char *others) {
-    char words[256];
+    char words[320];
     snprintf(words, sizeof words, "%s%s%s", reason, others != NULL ? "; " : "", others != NULL ? others : "");
     shard_tell(sharding, node, choice, words);
 }

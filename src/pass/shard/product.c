@@ -1,7 +1,9 @@
 /* Products with weights: cut into columns, of which each rank computes some, or along k, of which each rank sums up some:
  *
  *     %1 = matmul x, w {bt=true,post="bias"}      x whole       ->    each rank's rows of w and of the bias; the result is split
- *     %2 = matmul y, w {bt=true,post="bias,add"}  y split       ->    %1 = matmul (part of y), (columns of w); %2 = all_reduce %1; then bias and add */
+ *     %2 = matmul y, w {bt=true,post="bias,add"}  y split       ->    %1 = matmul (part of y), (columns of w); %2 = all_reduce %1; then bias and add
+ *
+ * By tokens reduce_scatter stands where all_reduce does, and what follows is of the rank's tokens (tokens.c). */
 #include "pass/shard/shard.h"
 
 #include <string.h>
@@ -51,8 +53,16 @@ static dw_status emit_columns(sharding *sharding, const product *product, const 
 
 /* ---- along k ---- */
 
-/* What the list does, on the sum of all ranks. */
-static dw_status emit_post(sharding *sharding, const product *product, ir_value *y, ir_value **result) {
+/* An operand of post, on the sum of all ranks; tokens >= 0: on that of the rank's tokens, which lie along that axis of the result. */
+static dw_status post_of_sum(sharding *sharding, const ir_node *node, ir_value *value, int tokens, ir_value **part) {
+    const op_type *y = &ir_out(node)->type;
+    const int axis = tokens + value->type.rank - y->rank;
+    if (tokens < 0 || axis < 0 || value->type.dims[axis] != y->dims[tokens]) return shard_whole(sharding, value, part);
+    return shard_tokens_part(sharding, value, axis, part);
+}
+
+/* What the list does, on the sum. */
+static dw_status emit_post(sharding *sharding, const product *product, int tokens, ir_value *y, ir_value **result) {
     ir_graph *graph = sharding->graph;
     const ir_node *node = product->node;
     const dw_format format = ir_out(node)->type.format;
@@ -65,21 +75,22 @@ static dw_status emit_post(sharding *sharding, const product *product, ir_value 
             TRY(ir_emit_1(graph, op_post_op(step), y, &y));
             continue;
         }
-        TRY(shard_whole(sharding, ir_in(node, next++), &x));
+        TRY(post_of_sum(sharding, node, ir_in(node, next++), tokens, &x));
         TRY(ir_emit_cast(graph, x, y->type.format, &x));
         TRY(ir_emit_2(graph, op_post_op(step), y, x, &y));
     }
     return ir_emit_cast(graph, y, format, result);
 }
 
-static dw_status emit_rows(sharding *sharding, const product *product, const shard_place *k) {
+/* tokens: the axis of the result between whose elements the sum is cut; -1: each rank has all of it. */
+static dw_status emit_rows(sharding *sharding, const product *product, const shard_place *k, int tokens) {
     ir_graph *graph = sharding->graph;
     const ir_node *node = product->node;
     ir_value *in[3], *made, *sum;
     op_attr attrs[OP_ATTR_COUNT];
     int count = 0;
     shard_place of_a = *k, of_weight = *k;
-    const shard_place whole = {.kind = SHARD_WHOLE, .repeat = 1}, partial = {.kind = SHARD_PARTIAL, .repeat = 1};
+    const shard_place whole = {.kind = SHARD_WHOLE, .repeat = 1}, partial = {.kind = SHARD_PARTIAL, .by_tokens = tokens >= 0, .repeat = 1}, by_tokens = shard_tokens_of(tokens);
     of_a.axis = ir_in(node, 0)->type.rank - 1;
     of_weight.axis = shard_k_axis(node);
     TRY(shard_part(sharding, ir_in(node, 0), &of_a, &in[0]));
@@ -91,9 +102,10 @@ static dw_status emit_rows(sharding *sharding, const product *product, const sha
     if (widens) attrs[count++] = op_set_format(OP_ATTR_to, DW_FORMAT_f32);
     TRY(ir_emit(graph, node->op, product->operands, in, count, attrs, &made));
     if (product->post.count == 0 && !widens) return shard_replace(sharding, product->node, &partial, made->node);
-    TRY(shard_sum(sharding, made, "sum", &sum));
-    TRY(emit_post(sharding, product, sum, &sum));
-    return shard_replace(sharding, product->node, &whole, sum->node);
+    if (tokens >= 0) TRY(shard_scatter(sharding, made, tokens, &sum));
+    else TRY(shard_sum(sharding, made, "sum", &sum));
+    TRY(emit_post(sharding, product, tokens, sum, &sum));
+    return shard_replace(sharding, product->node, tokens >= 0 ? &by_tokens : &whole, sum->node);
 }
 
 /* Steps of groups, and those that halve, are the product's alone. */
@@ -158,6 +170,8 @@ static dw_status choose_columns(sharding *sharding, const product *product, pass
     return DW_OK;
 }
 
+static bool asks_for_rows(pass_split split) { return split == PASS_SPLIT_row || split == PASS_SPLIT_tokens; }
+
 /* Along k: the operand is split so already, or it is asked for. */
 static dw_status find_rows(sharding *sharding, const product *product, pass_split split, const char *rule, shard_place *place) {
     const ir_node *node = product->node;
@@ -167,14 +181,14 @@ static dw_status find_rows(sharding *sharding, const product *product, pass_spli
     int64_t size;
     const bool is_split = a->place.kind == SHARD_SPLIT && a->place.axis == last && a->place.repeat == 1;
     *place = (shard_place){0};
-    if (has_steps_of_its_own(product)) return split == PASS_SPLIT_row ? fail_split(sharding, node, "row", rule, "its steps belong to groups or take pairs of columns", 0, 1, "leave it whole") : DW_OK;
+    if (has_steps_of_its_own(product)) return asks_for_rows(split) ? fail_split(sharding, node, pass_split_name(split), rule, "its steps belong to groups or take pairs of columns", 0, 1, "leave it whole") : DW_OK;
     if (is_split && a->place.local % unit == 0) return *place = a->place, DW_OK;
     /* One scale a row is of all ranks' parts together: the whole is quantised, and each rank takes its part of that. */
     const shard_place *source = &a->source;
     if (source->kind == SHARD_SPLIT && source->axis == last && source->repeat == 1 && source->local % unit == 0) return *place = *source, DW_OK;
-    if (split != PASS_SPLIT_row) return DW_OK;
-    if (!shard_constant_size(ir_in(node, 0), last, &size)) return fail_split(sharding, node, "row", rule, "k is no fixed size", 0, unit, "leave it whole");
-    if (base_ceil_div(size, unit) < sharding->ranks) return fail_split(sharding, node, "row", rule, "there are fewer blocks along k than ranks", size, unit, "take a smaller mesh, or leave it whole");
+    if (!asks_for_rows(split)) return DW_OK;
+    if (!shard_constant_size(ir_in(node, 0), last, &size)) return fail_split(sharding, node, pass_split_name(split), rule, "k is no fixed size", 0, unit, "leave it whole");
+    if (base_ceil_div(size, unit) < sharding->ranks) return fail_split(sharding, node, pass_split_name(split), rule, "there are fewer blocks along k than ranks", size, unit, "take a smaller mesh, or leave it whole");
     *place = shard_place_of(sharding, last, size, unit, 1);
     return DW_OK;
 }
@@ -186,7 +200,7 @@ static dw_status choose_rows(sharding *sharding, const product *product, pass_sp
     of_weight.axis = shard_k_axis(node);
     if (place->local == 0 || shard_can_be_cut(sharding, ir_in(node, 1), &of_weight)) return DW_OK;
     place->local = 0;
-    return split == PASS_SPLIT_row ? fail_split(sharding, node, "row", rule, "its weight comes in blocks, and ranks do not divide it", place->size, shard_k_unit(node), "take a mesh that does, or leave it whole") : DW_OK;
+    return asks_for_rows(split) ? fail_split(sharding, node, pass_split_name(split), rule, "its weight comes in blocks, and ranks do not divide it", place->size, shard_k_unit(node), "take a mesh that does, or leave it whole") : DW_OK;
 }
 
 /* A result that is quantised in place: its scales are of all columns' sums. */
@@ -196,10 +210,20 @@ static dw_status keep_blocks(sharding *sharding, const ir_node *node, pass_split
     return DW_OK;
 }
 
+/* Is the sum cut by tokens, and along which axis? -1: it is not. */
+static dw_status choose_tokens(sharding *sharding, const product *product, pass_split split, pass_split preferred, const char *rule, int *tokens) {
+    const ir_node *node = product->node;
+    const bool wanted = pass_splits_sums(sharding->splits) == PASS_SPLIT_tokens || preferred == PASS_SPLIT_tokens || (sharding->trial != NULL && sharding->trial->by_tokens);
+    const bool chosen = split == PASS_SPLIT_chosen && wanted;
+    *tokens = node->op == OP_matmul && (chosen || split == PASS_SPLIT_tokens) ? shard_tokens_axis(ir_out(node)) : -1;
+    return split == PASS_SPLIT_tokens && *tokens < 0 ? fail_split(sharding, node, "tokens", rule, "its result has no rows of tokens", 0, 1, "cut it by row") : DW_OK;
+}
+
 /* *columns: along k it could be cut, and is by columns. */
 static dw_status try_rows(sharding *sharding, const product *product, pass_split split, const char *rule, bool *columns, bool *done) {
     const char *found;
     shard_place place;
+    int tokens;
     const pass_split preferred = shard_preferred(sharding->splits, product->node->origin.module, &found);
     *columns = false;
     if (split == PASS_SPLIT_whole || split == PASS_SPLIT_column) return DW_OK;
@@ -208,8 +232,9 @@ static dw_status try_rows(sharding *sharding, const product *product, pass_split
     *columns = split == PASS_SPLIT_chosen && (preferred == PASS_SPLIT_column || (sharding->trial != NULL && sharding->trial->by_columns));
     if (*columns) return DW_OK;
     *done = true;
-    shard_explain(sharding, product->node, "row", rule != NULL ? rule : "its operand is split along k", rule != NULL ? NULL : found);
-    return emit_rows(sharding, product, &place);
+    TRY(choose_tokens(sharding, product, split, preferred, rule, &tokens));
+    shard_explain(sharding, product->node, tokens >= 0 ? "tokens" : "row", rule != NULL ? rule : "its operand is split along k", rule != NULL ? NULL : found);
+    return emit_rows(sharding, product, &place, tokens);
 }
 
 static dw_status try_columns(sharding *sharding, const product *product, pass_split split, bool pays, const char *rule, bool *done) {

@@ -11,6 +11,7 @@ typedef enum shard_kind {
     SHARD_WHOLE,
     SHARD_SPLIT,                    /* of local elements along axis each rank has those from (rank / repeat) * local on */
     SHARD_PARTIAL,                  /* each rank has a term of the sum */
+    SHARD_TOKENS,                   /* each rank has ceil(size / ranks) elements along axis, behind those of the ranks before it; what is over is zeros, and what they give (tokens.c) */
     SHARD_EXPERTS                   /* rows of the rank's own experts come first, in an order of its own; only combine makes something of it that others know */
 } shard_kind;
 
@@ -18,6 +19,7 @@ typedef struct shard_place {
     shard_kind kind;
     int axis;
     int64_t size, local;            /* of the whole axis; of a part. local * (ranks / repeat) >= size: what is over is zeros of weights, and what they give */
+    bool by_tokens;                 /* of a partial one: the sum is to be of some tokens on each rank */
     int repeat;                     /* ranks beside each other that have the same part: keys and values of fewer heads than ranks */
 } shard_place;
 
@@ -42,6 +44,7 @@ typedef struct shard_record {
 /* A cut whose graph is thrown away: what each of its nodes takes, in order, and which of them are cut together, as one goes on with parts of another. */
 typedef struct shard_trial {
     bool by_columns;                /* products that could be cut along k are cut by columns */
+    bool by_tokens;                 /* what products along k give is cut by tokens */
     int count;                      /* nodes of the graph, as they were */
     ir_node **nodes;
     int64_t *sizes;                 /* of each symbol */
@@ -75,6 +78,8 @@ typedef struct shard_step { int axis; int64_t times, per; } shard_step;
 
 /* ---- follow.c: axes ---- */
 shard_step shard_follow(const ir_node *node, int index, int axis);
+/* The same of an axis of any size. */
+shard_step shard_follow_any(const ir_node *node, int index, int axis);
 /* The axis of an operand that is followed to that of the results; -1: it has none, and is whole. */
 int shard_axis_to(const ir_node *node, int index, int axis, shard_step *step);
 bool shard_has_rule(op_id op);
@@ -109,6 +114,13 @@ dw_status shard_sum(sharding *sharding, ir_value *value, const char *by, ir_valu
 /* The number of the rank's first element of such a place. */
 dw_status shard_start(sharding *sharding, const shard_place *place, dim *start);
 
+/* ---- tokens.c ---- */
+shard_place shard_tokens_of(int axis);
+int shard_tokens_axis(const ir_value *value);   /* -1: it has no tokens to cut between */
+/* The sum of all ranks' terms, of the rank's tokens. */
+dw_status shard_scatter(sharding *sharding, ir_value *term, int axis, ir_value **part);
+dw_status shard_tokens_part(sharding *sharding, ir_value *value, int axis, ir_value **part);
+
 /* ---- rules: each makes a node's part before it, and says in *done whether it did ---- */
 dw_status shard_product(sharding *sharding, ir_node *node, bool *done);       /* product.c */
 bool shard_is_logits(const sharding *sharding, const ir_node *product);       /* does its result come out, and is its weight a large part of all? */
@@ -116,6 +128,7 @@ dw_status shard_lookup(sharding *sharding, ir_node *node, bool *done);        /*
 dw_status shard_ids(sharding *sharding, ir_value *value, ir_value **ids);     /* all of them, in i32 or i64 */
 dw_status shard_likeliest(sharding *sharding, ir_node *node, bool *done);
 dw_status shard_experts(sharding *sharding, ir_node *node, bool *done);       /* experts.c */
+dw_status shard_by_tokens(sharding *sharding, ir_node *node, bool *done);     /* tokens.c */
 dw_status shard_cut_packed(sharding *sharding, bool *changed);                /* packed.c: products whose results are taken apart become a product for each part */
 
 /* ---- cut.c ---- */
@@ -138,6 +151,9 @@ void shard_tell(sharding *sharding, const ir_node *node, const char *choice, con
 void shard_explain(sharding *sharding, const ir_node *node, const char *choice, const char *reason, const char *others);
 /* What choose.c has found for a layer that no line names. chosen: by its readers. words: why, or what the other ways take; NULL: nothing is to be said. */
 dw_status shard_prefer(pass_splits *splits, const char *module, pass_split split, const char *words);
+/* Are the sums of a product along k by tokens? words: what either takes. */
+dw_status shard_prefer_sums(pass_splits *splits, const char *module, bool by_tokens, const char *words);
+bool shard_sums_are_decided(const pass_splits *splits, const char *module);
 bool shard_is_decided(const pass_splits *splits, const char *module);
 pass_split shard_preferred(const pass_splits *splits, const char *module, const char **words);
 

@@ -28,6 +28,15 @@ def collective():
         for axis in (0, 1):
             each("all_gather", xs, lambda rank: torch.cat(xs, dim=axis), axis=axis)
             each("all_to_all", xs, lambda rank: torch.cat([x.chunk(3, dim=1)[rank] for x in xs], dim=axis), split=1, concat=axis)
+    c.note("parts that ranks do not divide: rows of zeros behind the end, which fall away when parts are put together")
+    for rows in (1, 4, 5):
+        xs = [normal(2, rows, 2) for _ in range(3)]
+        part = -(-rows // 3)
+        each("reduce_scatter", xs, lambda rank: torch.nn.functional.pad(reduced(xs, "sum"), (0, 0, 0, 3 * part - rows))[:, rank * part : (rank + 1) * part], by='"sum"', axis=1)
+        parts = [normal(2, part, 2) for _ in range(3)]
+        each("all_gather", parts, lambda rank: torch.cat(parts, dim=1)[:, :rows], axis=1, length=rows)
+    xs = [integers(0, 200, 4, dtype=torch.uint8) for _ in range(3)]
+    each("reduce_scatter", xs, lambda rank: torch.nn.functional.pad(reduced(xs, "max"), (0, 2))[2 * rank : 2 * rank + 2], by='"max"', axis=0)
     c.note("sums of one order, NaN and infinities, zeros of both signs")
     xs = [torch.tensor([1e8, inf, -inf, nan, -0.0, 0.0]), torch.tensor([1.0, 1.0, inf, 1.0, -0.0, -0.0]), torch.tensor([-1e8, 2.0, 1.0, nan, -0.0, 0.0])]
     each("all_reduce", xs, lambda rank: reduced(xs, "sum"), by='"sum"')
