@@ -11,7 +11,7 @@
 enum { TIMES = 16, MOVES = 4 };
 #define LEAST 1e-5
 
-static const char *const lines[] = {"", "* = whole\n", "* = column\n", "* = row\n", "* = vocabulary\n", "* = heads\n"};
+static const char *const lines[] = {"", "* = whole\n", "* = column\n", "* = row\n", "* = vocabulary\n", "* = heads\n", "sums = tokens\n", "all\nsums = tokens\n"};
 
 static dw_status bind(const ir_graph *graph, uint64_t seed, int turn, arena *arena, evaluation *evaluation) {
     int64_t symbols[64], dims[DW_MAX_RANK];

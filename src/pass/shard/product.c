@@ -190,6 +190,7 @@ static dw_status find_rows(sharding *sharding, const product *product, pass_spli
     if (!shard_constant_size(ir_in(node, 0), last, &size)) return fail_split(sharding, node, pass_split_name(split), rule, "k is no fixed size", 0, unit, "leave it whole");
     if (base_ceil_div(size, unit) < sharding->ranks) return fail_split(sharding, node, pass_split_name(split), rule, "there are fewer blocks along k than ranks", size, unit, "take a smaller mesh, or leave it whole");
     *place = shard_place_of(sharding, last, size, unit, 1);
+    if (!shard_can_be_cut(sharding, ir_in(node, 0), place)) return fail_split(sharding, node, pass_split_name(split), rule, "its operand comes in blocks, and ranks do not divide it", size, unit, "take a mesh that does, or leave it whole");
     return DW_OK;
 }
 
