@@ -1,5 +1,6 @@
 /* Session.generate: prompts to token ids, through Deepwell's own cache. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "session.h"
 
@@ -12,9 +13,30 @@ typedef struct generation {
     core_tensors *own;       /* read from it, as many as there are prompts */
 } generation;
 
+/* Those of a tensor of int64 side by side in the CPU's memory, as one piece. false: it is none, or something was raised. */
+static int copy_ids(PyObject *given, const char *what, int64_t **ids, int64_t *count) {
+    dw_tensor tensor;
+    PyObject *owner;
+    if (!PyObject_HasAttrString(given, "data_ptr")) return 0;
+    if (!core_tensor_read(given, what, CORE_HOST, &tensor, &owner)) {
+        PyErr_Clear();      /* of another place or dtype: as a sequence */
+        return 0;
+    }
+    if (tensor.format == DW_FORMAT_i64 && tensor.rank == 1 && (tensor.dims[0] < 2 || tensor.strides[0] == 1)) {
+        *count = tensor.dims[0];
+        *ids = malloc((size_t)*count * sizeof **ids + 1);
+        if (*ids == NULL) PyErr_NoMemory();
+        else if (*count > 0) memcpy(*ids, tensor.data, (size_t)*count * sizeof **ids);
+    }
+    Py_DECREF(owner);
+    return *ids != NULL;
+}
+
 /* int64 numbers of a sequence, or of a tensor, in malloc memory; false: raised. */
 static int read_ids(PyObject *given, const char *what, int64_t **ids, int64_t *count) {
     *ids = NULL;
+    if (copy_ids(given, what, ids, count)) return 1;
+    if (PyErr_Occurred()) return 0;
     PyObject *source = PyObject_HasAttrString(given, "tolist") ? PyObject_CallMethod(given, "tolist", NULL) : PySequence_List(given);
     PyObject *list = source && PyList_Check(source) ? source : NULL;
     if (list == NULL) {
@@ -62,6 +84,11 @@ static int tell_token(void *user, int prompt, int64_t id) {
 static int is_list_of_prompts(PyObject *prompts) {
     if (!PyList_Check(prompts) || PyList_Size(prompts) == 0) return 0;
     PyObject *first = PyList_GetItem(prompts, 0);
+    if (PyObject_HasAttrString(first, "data_ptr")) {      /* a tensor is no sequence, and one of one number no prompt */
+        const int is_row = PyObject_Size(first) >= 0;
+        PyErr_Clear();
+        return is_row;
+    }
     return PySequence_Check(first) && !PyUnicode_Check(first);
 }
 

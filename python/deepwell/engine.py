@@ -57,6 +57,13 @@ def _row(name: str, given: Any, row: int, rows: int) -> Any:
     return (given[row:row + 1] if given.shape[0] == rows else given).cpu().contiguous()
 
 
+def _filled(rows: Sequence[Sequence[int]]) -> Any:
+    """Rows of ids as one tensor; those that are shorter go on with their last one."""
+    import torch
+    longest = max(map(len, rows))
+    return torch.tensor([list(r) + [r[-1]] * (longest - len(r)) for r in rows], dtype=torch.int64)
+
+
 def _largest(types: list[tuple[str, str]], given: list[dict[str, Any]]) -> dict[str, int]:
     """The largest sizes by symbol that tensors of these inputs have."""
     from .region import split_type
@@ -243,10 +250,14 @@ class Engine:
         one step together, and row i draws by seed + i. inputs: what else the model takes, of an encoder-decoder the encoder's, by name: a tensor with one
         row for each prompt, or one for all of them; or a list with a tensor of one row for each prompt, of any lengths."""
         import torch
-        rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
-        single = not rows or not isinstance(rows[0], (list, tuple))
-        prompts = [rows] if single else [list(r) for r in rows]
-        if not all(prompts) or max_new_tokens < 1:
+        given = ids.reshape(-1, ids.shape[-1]) if isinstance(ids, torch.Tensor) and ids.dim() in (1, 2) and ids.dtype == torch.int64 and ids.numel() > 0 else None
+        if given is not None:       # as it lies: a prompt is long, and a list of its ids takes longer to make than a step
+            prompts, single = list(given.cpu().contiguous().unbind(0)), ids.dim() == 1
+        else:
+            rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
+            single = not rows or not isinstance(rows[0], (list, tuple))
+            prompts = [rows] if single else [list(r) for r in rows]
+        if not all(map(len, prompts)) or max_new_tokens < 1:
             raise Invalid(f"generate: a prompt has {min(map(len, prompts), default=0)} ids and {max_new_tokens} are wanted; both are at least 1")
         model = self._generation_model()
         own = [{name: _row(name, given, row, len(prompts)) for name, given in inputs.items()} for row in range(len(prompts))]
@@ -254,10 +265,12 @@ class Engine:
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
         new = session.generate(prompts, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops, seed=seed, on_token=on_token,
                                inputs=own if inputs else ())
+        if given is not None:
+            result = torch.cat([given, _filled(new).to(given.device)], 1)
+            return result[0] if single else result
         made = [prompt + list(tail) for prompt, tail in zip(prompts, new)]
         if isinstance(ids, torch.Tensor):
-            longest = max(map(len, made))
-            result = torch.tensor([r + [r[-1]] * (longest - len(r)) for r in made], dtype=torch.int64, device=ids.device)
+            result = _filled(made).to(ids.device)
             return result[0] if single else result
         return made[0] if single else made
 

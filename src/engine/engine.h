@@ -144,7 +144,7 @@ dw_status engine_add_pages(dw_model *model);
 
 /* ---- session.c ---- */
 
-enum { ENGINE_BINDINGS = 4, ENGINE_LADDER = 20 };  /* sizes that a session keeps bound at a time, per plan; and those of a step that services on a GPU run */
+enum { ENGINE_BINDINGS = 4, ENGINE_LADDER = 20 };  /* sizes that a session keeps bound at a time, per plan; and those of a step on a GPU */
 enum { ENGINE_RECORDED = 3 };  /* addresses besides those of inputs and outputs that a device graph is made of */
 
 typedef struct engine_slot {

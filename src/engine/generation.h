@@ -69,7 +69,8 @@ typedef struct generation {
     int64_t cache_most;             /* tokens of a row that there is memory for */
     int64_t cache_rows, cache_tokens;   /* of that memory what runs see, of a call by what it asks for: what a session had room for before changes no run's sizes */
     int64_t rungs[ENGINE_LADDER];   /* the numbers of new tokens that runs have, in order: what a run has more is of row -1; */
-    int rung_count;                 /* 0: runs have as many as there are */
+    int rung_count;                 /* runs of more than the last one have as many as there are */
+    bool is_ladder;                 /* of a service: no run has more, and the other sizes follow from the number of tokens */
     int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
     int64_t asked;                  /* the former, where the caller said it; 0 */
     int64_t fixed;                  /* the number of tokens that the token input has; 0: any */

@@ -156,21 +156,6 @@ static dw_status choose_sizes(dw_session *session, engine_runner *runner, const 
     return DW_OK;
 }
 
-dw_status generation_fit(dw_session *session, int64_t texts, int64_t tokens) {
-    engine_runner *runner = generation_runner(session);
-    generation *g = session->generation;
-    if (!fits_calls(session, g)) return DW_OK;
-    if (g->by_text) engine_prelude_least(session, runner, g->sizes);
-    g->cache_rows = least(texts > 0 ? texts : 1, g->texts);
-    g->cache_tokens = least(row_tokens(runner->program->plan->graph, g, tokens > 0 ? tokens : 1), g->cache_most);
-    return choose_piece(session, runner, g);
-}
-
-dw_status generation_fit_inputs(dw_session *session, int count, const dw_named_tensor *inputs) {
-    generation *g = session->generation;
-    return fits_calls(session, g) && g->by_text && count > 0 ? engine_prelude_widen(session, count, inputs, generation_runner(session), g->sizes) : DW_OK;
-}
-
 static bool has_rung(const generation *g, int64_t size) {
     for (int i = 0; i < g->rung_count; i++)
         if (g->rungs[i] == size) return true;
@@ -185,13 +170,47 @@ static void add_rung(generation *g, int64_t size) {
     g->rung_count++;
 }
 
-/* The sizes of runs of a service on a GPU: the largest, one token of each text, powers of two, and between those, from the small ones on, one and a half of them. */
+/* Powers of two below the most, and between those, from the small ones on, one and a half of them. */
+static void add_rungs(generation *g, int64_t most) {
+    for (int64_t size = 1; size < most; size *= 2) add_rung(g, size);
+    for (int64_t size = 2; size / 2 * 3 < most; size *= 2) add_rung(g, size / 2 * 3);
+}
+
+static bool may_have_rungs(const dw_session *session, const ir_graph *graph, const generation *g) {
+    return session->device != NULL && session->device->calls->graph_ready != NULL && g->mode == GENERATION_STEP && generation_tells_apart(graph);
+}
+
+/* The sizes of runs of a service on a GPU: the largest, one token of each text, and what is below. */
 static void choose_rungs(const dw_session *session, const ir_graph *graph, generation *g) {
-    if (!session->paging.is_shared || session->device == NULL || session->device->calls->graph_ready == NULL || g->mode != GENERATION_STEP || !generation_tells_apart(graph)) return;
+    if (!session->paging.is_shared || !may_have_rungs(session, graph, g)) return;
+    g->is_ladder = true;
     add_rung(g, g->run_most);
     add_rung(g, g->texts);
-    for (int64_t size = 1; size < g->run_most; size *= 2) add_rung(g, size);
-    for (int64_t size = 2; size < g->run_most; size *= 2) add_rung(g, size / 2 * 3);
+    add_rungs(g, g->run_most);
+}
+
+/* Of a call those up to a token of each of its texts: as they end one after another, few sizes are bound. Prompts are read in runs of as many tokens as there are. */
+static void choose_rungs_of_call(const dw_session *session, const ir_graph *graph, generation *g) {
+    g->rung_count = 0;
+    if (!may_have_rungs(session, graph, g)) return;
+    add_rung(g, g->cache_rows);
+    add_rungs(g, g->cache_rows);
+}
+
+dw_status generation_fit(dw_session *session, int64_t texts, int64_t tokens) {
+    engine_runner *runner = generation_runner(session);
+    generation *g = session->generation;
+    if (!fits_calls(session, g)) return DW_OK;
+    if (g->by_text) engine_prelude_least(session, runner, g->sizes);
+    g->cache_rows = least(texts > 0 ? texts : 1, g->texts);
+    g->cache_tokens = least(row_tokens(runner->program->plan->graph, g, tokens > 0 ? tokens : 1), g->cache_most);
+    choose_rungs_of_call(session, runner->program->plan->graph, g);
+    return choose_piece(session, runner, g);
+}
+
+dw_status generation_fit_inputs(dw_session *session, int count, const dw_named_tensor *inputs) {
+    generation *g = session->generation;
+    return fits_calls(session, g) && g->by_text && count > 0 ? engine_prelude_widen(session, count, inputs, generation_runner(session), g->sizes) : DW_OK;
 }
 
 /* Halves the largest run of a GPU until its workspace fits. */

@@ -64,12 +64,14 @@ static int64_t rung_of(const generation *g, int64_t tokens) {
     return i < g->rung_count ? g->rungs[i] : tokens;
 }
 
+static bool is_rung(const generation *g, int64_t tokens) { return g->rung_count > 0 && tokens <= g->rungs[g->rung_count - 1]; }
+
 /* Positions that inputs over the sequence need. */
 static int64_t total_of(const generation *g) {
     int64_t total = 1;
     for (int64_t i = 0; i < g->texts; i++)
         if (g->text[i].count > 0 && g->text[i].past + g->text[i].count > total) total = g->text[i].past + g->text[i].count;
-    if (g->rung_count > 0) return g->cache_tokens;
+    if (g->is_ladder) return g->cache_tokens;
     const int64_t rounded = total / TOTAL_STEP * TOTAL_STEP + (total % TOTAL_STEP > 0 ? TOTAL_STEP : 0);
     return rounded < g->cache_tokens ? rounded : g->cache_tokens;
 }
@@ -97,7 +99,7 @@ static void prepare(dw_session *session, int64_t least) {
         g->new_tokens += g->text[i].count;
     }
     const int64_t tokens = rung_of(g, g->new_tokens > least ? g->new_tokens : least);
-    int64_t ends = g->rung_count == 0 ? picks : tokens < g->texts ? tokens : g->texts;
+    int64_t ends = g->is_ladder && tokens > g->texts ? g->texts : is_rung(g, tokens) ? tokens : picks;
     if (ends == 0) ends = 1;   /* a run that only reads prompts gives one that nobody looks at */
     for (int64_t i = 0; i < g->texts && ends == tokens; i++)
         if (g->text[i].picked >= 0) g->text[i].picked = g->text[i].first + g->text[i].count - 1;
@@ -136,7 +138,7 @@ dw_status generation_make_ready(dw_session *session) {
     const generation *g = session->generation;
     device *device = session->device;
     size_t before, after;
-    if (g->rung_count == 0) return DW_OK;
+    if (!g->is_ladder) return DW_OK;
     const double begin = base_now();
     TRY(device->calls->left(device, &before));
     TRY(make_rungs_ready(session));

@@ -54,7 +54,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
         const engine_program *step = session->paging.is_shared && model->paged.plan != NULL ? &model->paged : &model->step;
-        const int sizes = session->paging.is_shared && session->device != NULL ? ENGINE_LADDER : ENGINE_BINDINGS;
+        const int sizes = session->device != NULL ? ENGINE_LADDER : ENGINE_BINDINGS;
         if (step->plan != NULL) TRY(engine_runner_create(session, step, sizes, &session->step));
         if (model->prelude.plan != NULL) TRY(engine_runner_create(session, &model->prelude, ENGINE_BINDINGS, &session->prelude));
         TRY(engine_generation_create(session, options));

@@ -187,6 +187,50 @@ static void prompts_share_runs(void **state) {
     dw_context_destroy(context);
 }
 
+/* Text i has i + 1 tokens. */
+static int ends_in_turn(void *user, int prompt, int64_t id) {
+    int *heard = user;
+    (void)id;
+    return ++heard[prompt] == prompt + 1;
+}
+
+static void end_in_turn(dw_context *context, dw_session *session, int64_t *ids) {
+    int64_t start[TEXTS][4];
+    int heard[TEXTS] = {0};
+    dw_prompt prompts[TEXTS];
+    memset(ids, 0, TEXTS * TEXTS * sizeof *ids);
+    for (int i = 0; i < TEXTS; i++) {
+        for (int k = 0; k < 4; k++) start[i][k] = (int64_t)(num_random((uint64_t)i, (uint64_t)k) % VOCABULARY);
+        prompts[i] = (dw_prompt){.count = 4, .ids = start[i], .made_ids = ids + TEXTS * i};
+    }
+    assert_ok(context, dw_session_generate_batch(session, TEXTS, prompts, &(dw_generate_options){.tokens = TEXTS, .on_prompt_token = ends_in_turn, .user = heard}, NULL));
+    for (int i = 0; i < TEXTS; i++) assert_int_equal(prompts[i].made, i + 1);
+}
+
+/* Their numbers of new tokens are those of a ladder, and all of it stays bound. */
+static void texts_that_end_one_after_another_need_few_graphs(void **state) {
+    (void)state;
+    enum { RUNGS = 7, PROMPTS = 1 };   /* 2, 3, 4, 6, 8, 12, 16: the last text runs beside the one before it */
+    dw_context *context = context_of();
+    dw_model *gpu = open_model(context, ALL, DEVICE_NAME), *cpu = open_model(context, ALL, NULL);
+    dw_session *session = open_session(context, gpu, 64, TEXTS, 0), *plain = open_session(context, cpu, 64, TEXTS, 0);
+    int64_t ids[TEXTS * TEXTS], cpu_ids[TEXTS * TEXTS];
+    begin_log();
+    end_in_turn(context, session, ids);
+    assert_int_equal(count_calls("GraphInstantiate"), RUNGS + PROMPTS);
+    end_in_turn(context, plain, cpu_ids);
+    assert_memory_equal(ids, cpu_ids, sizeof ids);
+    begin_log();
+    end_in_turn(context, session, ids);
+    assert_int_equal(count_calls("GraphInstantiate"), 0);
+    assert_memory_equal(ids, cpu_ids, sizeof ids);
+    dw_session_destroy(session);
+    dw_session_destroy(plain);
+    dw_model_destroy(gpu);
+    dw_model_destroy(cpu);
+    dw_context_destroy(context);
+}
+
 /* ---- services ---- */
 
 enum { SERVED = 12, SERVED_MADE = 9 };
@@ -338,6 +382,7 @@ int main(void) {
         cmocka_unit_test(what_is_given_comes_once),
         cmocka_unit_test(a_run_of_all_tokens_brings_one_row),
         cmocka_unit_test(prompts_share_runs),
+        cmocka_unit_test(texts_that_end_one_after_another_need_few_graphs),
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
         cmocka_unit_test(work_may_be_done_late),
         cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),

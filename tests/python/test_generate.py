@@ -33,6 +33,8 @@ def test_a_list_of_prompts_gives_a_list(session):
     other = list(b"And God said, ")
     alone = [session.generate(PROMPT, 6), session.generate(other, 6)]
     assert session.generate([PROMPT, other], 6) == alone
+    assert session.generate([torch.tensor(PROMPT), torch.tensor(other, dtype=torch.int32)], 6) == alone
+    assert session.generate([torch.tensor(id) for id in PROMPT], 6) == alone[0]
     together = _core.Session(session.model, max_tokens=64, rows=2)
     assert together.generate([PROMPT, other], 6) == alone
     told = []
