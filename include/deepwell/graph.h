@@ -65,6 +65,8 @@ typedef struct dw_gradient_options {
                              * matches wins: "blocks.0.* = none, role:attention = cheap, block" (docs/train.md); gradients have the same bits whatever it is. NULL: none */
     int chunks;             /* logits that only a cross entropy reads, and their gradient, are there in so many parts of their rows, one after the other, at most 64; 0, 1: whole. Where they cannot be
                              * the new graph's note "logits.whole" says why */
+    int columns;            /* rows of such logits are made so long, by -inf behind the classes, that their length is a multiple of this number, at most 1024: a GPU's kernels read rows best that begin
+                             * at multiples of 16 bytes. No number changes. 0, 1: as they are */
 } dw_gradient_options;
 /* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format; its note "loss" names the loss. A trained parameter is a state of
  * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.

@@ -255,6 +255,7 @@ static dw_status make_models(training *t, const char *chip) {
 
 static dw_status plan_training(training *t, const char *chip) {
     TRY(train_check_options(t->context, &t->options));
+    if (chip != NULL) t->options.device = chip;     /* what graphs are made by, too */
     TRY(train_rules_parse(&t->arena, t->options.optimizer, &t->rules));
     TRY(ir_weights_create(t->context, &t->masters));
     TRY(train_build(t->source, &t->options, &t->rules, t->masters, &t->graphs));

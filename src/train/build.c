@@ -199,7 +199,7 @@ static dw_status derive(const ir_graph *source, const dw_trainer_options *option
     if (status == DW_OK && graphs->loss_scale > 0) status = add_scaled(graph, graphs->loss, scaled);
     if (status == DW_OK) status = train_choose_chunks(graph, options, &graphs->chunks);
     const dw_gradient_options wanted = {.loss = graphs->loss_scale > 0 ? scaled : graphs->loss, .trained = options->trained, .recompute = options->recompute,
-                                        .chunks = graphs->chunks.count};
+                                        .chunks = graphs->chunks.count, .columns = graphs->chunks.multiple};
     if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, joint);
     if (status == DW_OK) status = drop_outputs(*joint, graphs->loss, false);
     if (status == DW_OK) status = find_loss(*joint, graphs->loss, &graphs->loss);   /* whose name is the joint graph's from now on */

@@ -75,8 +75,9 @@ typedef struct train_chunks {
     int count;                   /* of parts; 1: whole */
     int64_t rows, cols;          /* of the largest logits at the sizes of the options; 0: there is no cross entropy */
     double bytes;                /* of these and their gradient as a whole */
+    int multiple;                /* of columns; 1: as they are */
 } train_chunks;
-/* As options.chunks says, else by size. graph has its loss. */
+/* As options.chunks says, else by size; columns by the device. graph has its loss. */
 dw_status train_choose_chunks(const ir_graph *graph, const dw_trainer_options *options, train_chunks *chosen);
 
 /* ---- build.c: graphs ---- */
@@ -94,6 +95,7 @@ typedef struct train_graphs {
 /* source stays as it is and outlives what is made; masters: where weights of f32 masters go. */
 dw_status train_build(const ir_graph *source, const dw_trainer_options *options, const train_rules *rules, ir_weights *masters, train_graphs *graphs);
 
+bool train_is_on_cpu(const dw_trainer_options *options);
 /* trainer.c: INVALID for numbers that are none; fills in what was left out, but for dims. */
 dw_status train_check_options(dw_context *context, dw_trainer_options *options);
 

@@ -30,7 +30,7 @@ static dw_status keep_options(dw_trainer *trainer, const dw_trainer_options *opt
     return DW_OK;
 }
 
-static bool is_on_cpu(const dw_trainer_options *options) { return options->device == NULL || strncmp(options->device, "cpu", 3) == 0; }
+bool train_is_on_cpu(const dw_trainer_options *options) { return options->device == NULL || strncmp(options->device, "cpu", 3) == 0; }
 
 static dw_status make_models(dw_trainer *trainer, train_graphs *graphs) {
     const dw_trainer_options *options = &trainer->options;
@@ -40,7 +40,7 @@ static dw_status make_models(dw_trainer *trainer, train_graphs *graphs) {
     ir_graph *micro = graphs->micro, *update = graphs->update;
     dw_status status = DW_OK;
     graphs->micro = graphs->update = NULL;
-    if (!is_on_cpu(options) && (options->flags & DW_TRAINER_RAISE)) status = ir_graph_clone(micro, &trainer->watched);
+    if (!train_is_on_cpu(options) && (options->flags & DW_TRAINER_RAISE)) status = ir_graph_clone(micro, &trainer->watched);
     if (status == DW_OK) status = dw_model_create(trainer->context, micro, &model, &trainer->micro_model);
     else ir_graph_destroy(micro);
     if (update == NULL) return status;

@@ -267,6 +267,56 @@ static void parts_of_logits_come_one_after_the_other(void **state) {
     dw_context_destroy(context);
 }
 
+static evaluation *run_layers(dw_context *context, const char *text, const dw_gradient_options *options, dw_graph **gradients) {
+    static int64_t labels[] = {8, 0, 3, -1, 5};
+    dw_tensor of_labels;
+    dw_graph *graph;
+    evaluation *run;
+    if (parse(context, text, &graph) != DW_OK || dw_graph_gradient(graph, options, gradients) != DW_OK) fail_msg("%s", dw_context_error(context));
+    dw_graph_destroy(graph);
+    op_tensor_init(&of_labels, DW_FORMAT_i64, DW_SCALE_plain, 1, (int64_t[]){5}, labels);
+    assert_int_equal(evaluation_create(*gradients, &run), DW_OK);
+    assert_int_equal(evaluation_bind(run, "labels", &of_labels), DW_OK);
+    if (evaluation_bind_random(run, 7) != DW_OK || evaluation_run(run) != DW_OK) fail_msg("%s", dw_context_error(context));
+    return run;
+}
+
+/* What is behind the classes is no part of any sum. Where something else than a cast stands between, or labels are smoothed, rows stay as they are. */
+static void longer_rows_of_logits_change_no_number(void **state) {
+    static const struct { const char *from, *to; int pads; } cases[] = {
+        {"cross_entropy %7, labels", "cross_entropy %7, labels {ignore=-1}", 1},
+        {"cross_entropy %7, labels", "cross_entropy %7, labels {ignore=-1,smoothing=0.1}", 0},
+        {"%8, %9 = cross_entropy %7, labels", "%17 = tanh %7\n  %8, %9 = cross_entropy %17, labels {ignore=-1}", 0},
+        {"%8, %9 = cross_entropy %7, labels", "%17 = cast %7 {to=f64}\n  %18 = cast %17 {to=f32}\n  %8, %9 = cross_entropy %18, labels {ignore=-1}", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[2048];
+        const char *at = strstr(layers, cases[i].from);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - layers), layers, cases[i].to, at + strlen(cases[i].from));
+        for (int chunks = 0; chunks <= 3; chunks += 3) {
+            dw_context *context;
+            dw_graph *plain, *longer;
+            int pads = 0;
+            assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+            evaluation *first = run_layers(context, text, &(dw_gradient_options){.chunks = chunks}, &plain);
+            evaluation *second = run_layers(context, text, &(dw_gradient_options){.chunks = chunks, .columns = 16}, &longer);
+            for (const ir_node *node = longer->first; node != NULL; node = node->next) pads += node->op == OP_pad;
+            assert_int_equal(pads, cases[i].pads);
+            for (size_t k = 0; k < plain->output_count; k++) {
+                const char *name = plain->outputs[k].name;
+                if (!tensor_is_same(evaluation_output(first, name), evaluation_output(second, name))) fail_msg("case %d, %d parts: output %s has other bits", (int)i, chunks, name);
+            }
+            evaluation_destroy(first);
+            evaluation_destroy(second);
+            dw_graph_destroy(plain);
+            dw_graph_destroy(longer);
+            dw_context_destroy(context);
+        }
+    }
+    fails(layers, &(dw_gradient_options){.columns = 2000}, DW_INVALID, "columns is 2000");
+}
+
 static void logits_that_something_else_reads_stay_whole(void **state) {
     dw_context *context;
     dw_graph *graph = NULL, *gradients = NULL;
@@ -352,7 +402,7 @@ static dw_status derive_once(dw_context *context, void *argument) {
     dw_graph_destroy(graph);
     if (status == DW_OK) status = parse(context, layers, &graph);
     if (status != DW_OK) return status;
-    status = dw_graph_gradient(graph, &(dw_gradient_options){.recompute = "layers.0*=cheap, block", .chunks = 3}, &gradients);
+    status = dw_graph_gradient(graph, &(dw_gradient_options){.recompute = "layers.0*=cheap, block", .chunks = 3, .columns = 4}, &gradients);
     dw_graph_destroy(gradients);
     dw_graph_destroy(graph);
     return status;
@@ -372,6 +422,7 @@ int main(void) {
         cmocka_unit_test(inputs_have_gradients_by_name),
         cmocka_unit_test(levels_say_what_is_made_again),
         cmocka_unit_test(parts_of_logits_come_one_after_the_other),
+        cmocka_unit_test(longer_rows_of_logits_change_no_number),
         cmocka_unit_test(logits_that_something_else_reads_stay_whole),
         cmocka_unit_test(what_cannot_be_derived_is_named),
         cmocka_unit_test(random_graphs_have_gradients),

@@ -9,9 +9,18 @@
  *                                                 ..                               the gradient of %4, of %2, and what they add to that of w
  *                                                 %9 = slice x {axis=0,start=t/2,end=t}
  *                                                 ..
- *                                                 %17 = concat %4, %12 {axis=0} */
+ *                                                 %17 = concat %4, %12 {axis=0}
+ *
+ * Rows that kernels do not read well, as their length is no multiple of a word, become longer: the weight gets rows of zeros, and the logits behind the classes are -inf, of which e^x and its
+ * gradient are 0.
+ *
+ *     %1 = matmul x, w {bt=true}                  %1 = pad w {after=[7,0]}
+ *     %2:2 = cross_entropy %1, labels    ->       %2 = matmul x, %1 {bt=true}
+ *                                                 %3 = add %2, {0, .., 0, -inf, ..}
+ *                                                 %4:2 = cross_entropy %3, labels */
 #include "pass/gradient/gradient.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { LONGEST = 16 };                  /* ops between the product and the loss */
@@ -79,6 +88,7 @@ typedef struct head {
     ir_node *loss;
     path path;
     ir_value *x, *labels;               /* [t,k], [t] */
+    ir_value *weight, *behind;          /* of the product; what is added to a row where it is longer than there are classes, else NULL */
     dim rows;
 } head;
 
@@ -100,7 +110,7 @@ static dw_status gather_rows(head *h) {
         if (mapped_operand(node) >= 0) continue;
         graph->origin = node->origin;
         if (node->op == OP_slice) {
-            TRY(ir_emit(graph, OP_slice, 1, &h->x, node->attrs.count, node->attrs.items, &h->x));
+            TRY(ir_emit(graph, OP_slice, 1, (ir_value *[]){h->x}, node->attrs.count, node->attrs.items, &h->x));
             continue;
         }
         for (int axis = 0; axis < to->rank - 1; axis++) dims[axis] = to->dims[axis];
@@ -120,8 +130,12 @@ static dw_status emit_part(const head *h, dim start, dim end, gradient_part *par
     const ir_node *product = h->path.nodes[0];
     graph->origin = product->origin;
     TRY(ir_emit_slice(graph, h->x, 0, start, end, 1, &x));
-    TRY(ir_emit(graph, OP_matmul, 2, (ir_value *[]){x, ir_in(product, 1)}, product->attrs.count, product->attrs.items, &x));
+    TRY(ir_emit(graph, OP_matmul, 2, (ir_value *[]){x, h->weight}, product->attrs.count, product->attrs.items, &x));
     part->made[part->made_count++] = x->node;
+    if (h->behind != NULL) {
+        TRY(ir_emit_2(graph, OP_add, x, h->behind, &x));
+        part->made[part->made_count++] = x->node;
+    }
     for (int i = 1; i < h->path.count; i++) {
         const ir_node *node = h->path.nodes[i];
         const int mapped = mapped_operand(node);
@@ -145,17 +159,51 @@ static dw_status join(const head *h, const gradient_part *parts, int count, int 
     const op_attr along = op_set_int(OP_ATTR_axis, 0);
     if (ir_use_count(h->graph, of) == 0) return DW_OK;
     for (int i = 0; i < count; i++) pieces[i] = parts[i].loss->out[result];
-    TRY(ir_emit(h->graph, OP_concat, count, pieces, 1, &along, &whole));
+    whole = pieces[0];
+    if (count > 1) TRY(ir_emit(h->graph, OP_concat, count, pieces, 1, &along, &whole));
     TRY(ir_emit_reshape(h->graph, whole, of->type.rank, of->type.dims, &whole));
     ir_replace(h->graph, h->loss->out[result], whole);
     return DW_OK;
 }
 
-static dw_status split(head *h, int count, gradient_part *parts) {
+/* How many columns are missing to a multiple; 0 where -inf behind the classes would mean something: to what stands between the product and the loss, or to labels that are smoothed. */
+static int64_t missing_columns(const head *h, int multiple) {
+    const ir_node *product = h->path.nodes[0];
+    int64_t columns;
+    if (multiple < 2 || op_attrs_get(&h->loss->attrs, OP_ATTR_smoothing) != NULL || !dim_is_constant(ir_out(product)->type.dims[last_axis(ir_out(product))], &columns)) return 0;
+    for (int i = 1; i < h->path.count; i++)
+        if (mapped_operand(h->path.nodes[i]) >= 0 && h->path.nodes[i]->op != OP_cast) return 0;
+    return (multiple - columns % multiple) % multiple;
+}
+
+static dw_status widen(head *h, int64_t columns) {
+    ir_graph *graph = h->graph;
+    const ir_node *product = h->path.nodes[0];
+    const dw_format format = ir_out(product)->type.format;
+    dim before[2], after[2], classes = ir_out(product)->type.dims[last_axis(ir_out(product))];
+    ir_value *parts[2];
+    for (int i = 0; i < 2; i++) TRY_DIM(graph->context, before[i], dim_constant(graph->dims, 0));
+    memcpy(after, before, sizeof after);
+    dim *added = &after[ir_bool(product, OP_ATTR_bt) ? 0 : 1];
+    TRY_DIM(graph->context, *added, dim_constant(graph->dims, columns));
+    const op_attr pad[] = {op_set_dims(OP_ATTR_before, 2, before), op_set_dims(OP_ATTR_after, 2, after), op_set_real(OP_ATTR_value, 0)}, along = op_set_int(OP_ATTR_axis, 0);
+    graph->origin = product->origin;
+    TRY(ir_emit(graph, OP_pad, 1, (ir_value *[]){h->weight}, COUNT_OF(pad), pad, &h->weight));
+    for (int i = 0; i < 2; i++) {
+        const op_attr fill[] = {op_set_dims(OP_ATTR_shape, 1, i == 0 ? &classes : added), op_set_real(OP_ATTR_value, i == 0 ? 0 : -INFINITY), op_set_format(OP_ATTR_to, format)};
+        TRY(ir_emit(graph, OP_fill, 0, NULL, COUNT_OF(fill), fill, &parts[i]));
+    }
+    return ir_emit(graph, OP_concat, 2, parts, 1, &along, &h->behind);
+}
+
+static dw_status split(head *h, int count, int multiple, gradient_part *parts) {
     ir_graph *graph = h->graph;
     dim start, end, number, parts_dim;
     ir_cursor_before(graph, h->loss);
     TRY(gather_rows(h));
+    const int64_t missing = missing_columns(h, multiple);
+    h->weight = ir_in(h->path.nodes[0], 1);
+    if (missing > 0) TRY(widen(h, missing));
     TRY_DIM(graph->context, start, dim_constant(graph->dims, 0));
     TRY_DIM(graph->context, parts_dim, dim_constant(graph->dims, count));
     for (int i = 0; i < count; i++, start = end) {
@@ -172,13 +220,14 @@ static dw_status split(head *h, int count, gradient_part *parts) {
     return DW_OK;
 }
 
-dw_status gradient_chunk(ir_graph *graph, int count, arena *scratch, gradient_chunks *chunks) {
+dw_status gradient_chunk(ir_graph *graph, int count, int multiple, arena *scratch, gradient_chunks *chunks) {
     size_t capacity = 0;
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         head h = {.graph = graph, .loss = node};
         next = node->next;
         if (node->op != OP_cross_entropy) continue;
         const char *why = find_path(graph, node, &h.path);
+        if (why != NULL && count == 1) continue;
         if (why != NULL) {
             TRY(ir_set_note(graph, GRADIENT_LOGITS_WHOLE, why));
             continue;
@@ -188,8 +237,8 @@ dw_status gradient_chunk(ir_graph *graph, int count, arena *scratch, gradient_ch
         gradient_chunked *made = &chunks->items[chunks->count++];
         made->count = count;
         TRY_NEW(made->parts, scratch, count);
-        for (int i = 0; i < count; i++) TRY_NEW(made->parts[i].made, scratch, LONGEST);
-        TRY(split(&h, count, made->parts));
+        for (int i = 0; i < count; i++) TRY_NEW(made->parts[i].made, scratch, LONGEST + 1);
+        TRY(split(&h, count, multiple, made->parts));
     }
     ir_cursor_end(graph);
     graph->origin = (ir_origin){0};

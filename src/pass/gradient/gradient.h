@@ -137,7 +137,7 @@ dw_status gradient_make_again(ir_graph *graph, const gradient_recompute *rules, 
 
 /* ---- logits in parts (chunk.c) ---- */
 
-enum { GRADIENT_CHUNKS = 64 };      /* at most */
+enum { GRADIENT_CHUNKS = 64, GRADIENT_COLUMNS = 1024 };      /* at most */
 
 typedef struct gradient_part {
     ir_node *loss, **made;          /* the cross_entropy of the rows, and what is made of them in front of it, from the product on */
@@ -151,9 +151,9 @@ typedef struct gradient_chunks {
     size_t again_count, again_capacity;
 } gradient_chunks;
 
-/* Each cross_entropy that alone reads a product with a matrix becomes count of them; where it cannot, the graph's note GRADIENT_LOGITS_WHOLE says why. */
+/* Each cross_entropy that alone reads a product with a matrix becomes count of them, over rows that are made a multiple of so many columns long (0, 1: as they are); where it cannot, the graph's note GRADIENT_LOGITS_WHOLE says why. */
 #define GRADIENT_LOGITS_WHOLE "logits.whole"
-dw_status gradient_chunk(ir_graph *graph, int count, arena *scratch, gradient_chunks *chunks);
+dw_status gradient_chunk(ir_graph *graph, int count, int multiple, arena *scratch, gradient_chunks *chunks);
 /* Is the part of a gradient one product or sum of the gradient of logits? */
 bool gradient_is_of_logits(const ir_value *part);
 /* Each part's gradient comes directly behind its loss. Orders are dense, ids are not. */

@@ -132,7 +132,7 @@ static dw_status derive(ir_graph *graph, const dw_gradient_options *options, con
     TRY(find_structure(graph));
     TRY(gradient_read_recompute(scratch, options->recompute, &rules));
     TRY(gradient_check_recompute(graph, &rules));
-    if (options->chunks > 1) TRY(gradient_chunk(graph, options->chunks, scratch, &chunks));
+    if (options->chunks > 1 || options->columns > 1) TRY(gradient_chunk(graph, options->chunks > 1 ? options->chunks : 1, options->columns, scratch, &chunks));
     TRY(find_loss(graph, *name, &loss));
     TRY(gradient_derive(graph, loss, options->inputs));
     TRY(gradient_order_chunks(graph, scratch, &chunks));
@@ -145,6 +145,7 @@ static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     const char *name;
     arena scratch;
     if (options->chunks < 0 || options->chunks > GRADIENT_CHUNKS) return base_fail(graph->context, DW_INVALID, "chunks is %d: give a number of parts of the logits, 1 to %d", options->chunks, GRADIENT_CHUNKS);
+    if (options->columns < 0 || options->columns > GRADIENT_COLUMNS) return base_fail(graph->context, DW_INVALID, "columns is %d: give a number of columns, 1 to %d, of which rows of logits become multiples", options->columns, GRADIENT_COLUMNS);
     TRY(check_first(graph));
     TRY(check_inputs(graph, options->inputs));
     TRY(train(graph, options->trained, options->inputs));
@@ -159,10 +160,12 @@ static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
 
 dw_status dw_graph_gradient(const dw_graph *graph, const dw_gradient_options *options, dw_graph **gradients) {
     static const dw_gradient_options defaults;
+    const size_t failed = base_failed_allocations(graph->context);
     ir_graph *made;
     *gradients = NULL;
     TRY(ir_graph_clone(graph, &made));
-    const dw_status status = make(made, options != NULL ? options : &defaults);
+    dw_status status = make(made, options != NULL ? options : &defaults);
+    if (status == DW_OK && base_failed_allocations(graph->context) != failed) status = base_fail(graph->context, DW_NO_MEMORY, "the gradients of graph '%s' do not fit in memory", graph->name);
     if (status != DW_OK) {
         ir_graph_destroy(made);
         return status;
