@@ -97,7 +97,7 @@ static bool updates_in_place(const ir_graph *graph, const ir_value *state, const
     if (!has_own_next(graph, state)) return false;
     const kernel_row *row = row_of(next->node);
     int slot = row ? kernel_in_place(row, next->result) : -1;
-    return slot >= 0 && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
+    return slot >= 0 && slot < next->node->n_in && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
 }
 
 static const kernel_row *chosen_row(const ir_node *node)

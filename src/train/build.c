@@ -1,7 +1,7 @@
 /* The graphs of a trainer: the loss, its gradients, and what a step makes of them.
  *
  *     accumulate 1:   micro   inputs -> loss, norm; parameters and what optimisers keep change in the same run
- *     else:           micro   inputs -> loss; states grad.<parameter> become sums
+ *     else:           micro   inputs -> loss; states grad.<parameter> become sums, which products of weights' gradients add to as they make them
  *                     update  those states -> norm; parameters change
  *     optimiser none: micro   inputs -> loss, norm; states grad.<parameter> are for the caller
  *
@@ -158,10 +158,10 @@ static dw_status add_scalar(ir_graph *graph, const char *name, dw_format format,
     return ir_add_input(graph, name, &(op_type){.format = format}, value);
 }
 
-/* The loss times what comes in as TRAIN_SCALE, as an output of its own. */
-static dw_status add_scaled(ir_graph *graph, const char *loss, const char *name) {
+/* The loss times what comes in as an input of that name, as an output of its own. */
+static dw_status add_scaled(ir_graph *graph, const char *loss, const char *input, const char *name) {
     ir_value *scale, *value = output_of(graph, loss);
-    TRY(add_scalar(graph, TRAIN_SCALE, DW_FORMAT_f32, &scale));
+    TRY(add_scalar(graph, input, DW_FORMAT_f32, &scale));
     ir_cursor_end(graph);
     graph->origin = (ir_origin){0};
     TRY(ir_emit_cast(graph, value, DW_FORMAT_f32, &value));
@@ -185,8 +185,14 @@ static bool has_gradients(const ir_graph *graph) {
     return false;
 }
 
+/* Do gradients come as their part of a step's mean already, by a loss that is multiplied by it? Then sums only add. Not where a run of a loss alone must leave them as they are, nor where losses have a
+ * factor of their own, nor where the norm of each micro-batch is asked for. */
+static bool weighs_loss(const dw_trainer_options *options, const train_rules *rules, double loss_scale) {
+    return options->accumulate > 1 && rules->items[0].optimizer != NULL && loss_scale == 0 && (options->flags & DW_TRAINER_RAISE) == 0;
+}
+
 /* Of a graph without gradients, the loss in *loss: the same with them. */
-static dw_status derive(const ir_graph *source, const dw_trainer_options *options, ir_weights *masters, train_graphs *graphs, ir_graph **joint) {
+static dw_status derive(const ir_graph *source, const dw_trainer_options *options, const train_rules *rules, ir_weights *masters, train_graphs *graphs, ir_graph **joint) {
     static const char scaled[] = "train.scaled_loss";
     ir_graph *graph;
     bool has_f16;
@@ -196,9 +202,11 @@ static dw_status derive(const ir_graph *source, const dw_trainer_options *option
     if (status == DW_OK) status = next_token ? add_next_token(graph, &graphs->loss) : find_loss(graph, options->loss, &graphs->loss);
     graphs->loss_scale = options->loss_scale > 0 ? options->loss_scale : has_f16 ? 65536 : 0;
     if (status == DW_OK) status = drop_outputs(graph, graphs->loss, true);
-    if (status == DW_OK && graphs->loss_scale > 0) status = add_scaled(graph, graphs->loss, scaled);
+    graphs->weighs = weighs_loss(options, rules, graphs->loss_scale);
+    const bool is_scaled = graphs->loss_scale > 0 || graphs->weighs;
+    if (status == DW_OK && is_scaled) status = add_scaled(graph, graphs->loss, graphs->weighs ? TRAIN_FACTOR : TRAIN_SCALE, scaled);
     if (status == DW_OK) status = train_choose_chunks(graph, options, &graphs->chunks);
-    const dw_gradient_options wanted = {.loss = graphs->loss_scale > 0 ? scaled : graphs->loss, .trained = options->trained, .recompute = options->recompute,
+    const dw_gradient_options wanted = {.loss = is_scaled ? scaled : graphs->loss, .trained = options->trained, .recompute = options->recompute,
                                         .chunks = graphs->chunks.count, .columns = graphs->chunks.multiple};
     if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, joint);
     if (status == DW_OK) status = drop_outputs(*joint, graphs->loss, false);
@@ -342,16 +350,44 @@ static bool is_large(const ir_value *value) {
     return false;
 }
 
-/* Gradients times TRAIN_FACTOR are added to states. norms: the norm of these gradients is an output, or where of_sums: of the sums. */
-static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool of_sums) {
+/* The product that alone makes the gradient, as it is or cast; NULL: something else does. */
+static const ir_node *product_of(const ir_graph *graph, const ir_value *gradient) {
+    const ir_node *cast = ir_def(gradient, OP_cast);
+    const ir_value *made = cast != NULL ? ir_in(cast, 0) : gradient;
+    const ir_node *product = ir_def(made, OP_matmul);
+    if (product == NULL || ir_use_count(graph, gradient) > 0 || ir_use_count(graph, made) > (cast != NULL) || ir_attr_text(product, OP_ATTR_post)[0] != '\0') return NULL;
+    return dw_format_bits(ir_in(product, 0)->type.format) <= 32 ? product : NULL;
+}
+
+/* %1 = matmul a, b {at=true}; next s accumulate s, %1     ->     next s matmul a, b, s {at=true,post="add"} */
+static dw_status add_product(ir_graph *graph, const ir_node *product, ir_value *sum) {
+    ir_value *next;
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    for (int i = 0; i < product->attrs.count; i++)
+        if (product->attrs.items[i].id != OP_ATTR_to && product->attrs.items[i].id != OP_ATTR_post) attrs[count++] = product->attrs.items[i];
+    attrs[count++] = op_set_format(OP_ATTR_to, sum->type.format);
+    attrs[count++] = op_set_text(OP_ATTR_post, "add");
+    ir_cursor_after(graph, ir_out(product)->node);
+    graph->origin = product->origin;
+    TRY(ir_emit(graph, OP_matmul, 3, (ir_value *[]){ir_in(product, 0), ir_in(product, 1), sum}, count, attrs, &next));
+    ir_set_next(sum, next);
+    return DW_OK;
+}
+
+/* Gradients times TRAIN_FACTOR, where the loss is not weighed by it, are added to states. norms: the norm of these gradients is an output, or where of_sums: of the sums. */
+static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool weighs, bool norms, bool of_sums) {
     struct pairs normed = {.count = pairs->count};
     struct pair waiting[TRAIN_SUMMED];
     int count = 0;
     ir_value *factor, *norm;
     TRY_NEW(normed.items, &graph->arena, pairs->count);
-    TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
+    ir_cursor_before(graph, graph->first);      /* in front of every gradient */
+    graph->origin = (ir_origin){0};
+    TRY(weighs ? ir_emit_scalar(graph, DW_FORMAT_f32, 1, &factor) : add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
     for (size_t i = 0; i < pairs->count; i++) {
         const ir_value *param = pairs->items[i].param;
+        const ir_node *product = weighs ? product_of(graph, pairs->items[i].gradient) : NULL;
         op_type type = param->type;
         ir_value *sum, *gradient = pairs->items[i].gradient;
         const char *name;
@@ -359,7 +395,8 @@ static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool 
         TRY(name_sum(graph, param, &name));
         TRY(ir_add_state(graph, name, &type, NULL, &sum));
         normed.items[i] = (pair){sum, gradient};
-        if (is_large(gradient)) TRY(emit_sums(graph, gradient, 1, &normed.items[i], factor));
+        if (product != NULL && type.format == DW_FORMAT_f32) TRY(add_product(graph, product, sum));
+        else if (is_large(gradient)) TRY(emit_sums(graph, gradient, 1, &normed.items[i], factor));
         else waiting[count++] = normed.items[i];
         if (count < TRAIN_SUMMED) continue;
         TRY(emit_sums(graph, NULL, count, waiting, factor));
@@ -406,7 +443,7 @@ static dw_status build(const dw_trainer_options *options, const train_rules *rul
     graphs->sums = callers || options->accumulate > 1;
     graphs->has_norm = !graphs->sums || callers || (options->flags & DW_TRAINER_RAISE) != 0;
     if (!graphs->sums) return add_update(graphs->micro, &pairs, loss, options, rules);
-    TRY(add_sums(graphs->micro, &pairs, graphs->has_norm, callers));
+    TRY(add_sums(graphs->micro, &pairs, graphs->weighs, graphs->has_norm, callers));
     return callers ? DW_OK : make_update(graphs->micro, &pairs, options, rules, &graphs->update);
 }
 
@@ -421,7 +458,7 @@ dw_status train_build(const ir_graph *source, const dw_trainer_options *options,
         if (status == DW_OK) status = find_loss(graphs->micro, options->loss, &graphs->loss);
         if (status == DW_OK) status = drop_outputs(graphs->micro, graphs->loss, false);
     } else {
-        status = derive(source, options, masters, graphs, &graphs->micro);
+        status = derive(source, options, rules, masters, graphs, &graphs->micro);
     }
     if (status == DW_OK) status = build(options, rules, graphs);
     if (status == DW_OK) return DW_OK;

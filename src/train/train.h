@@ -88,6 +88,7 @@ typedef struct train_graphs {
     const char *loss;            /* the output's name */
     bool has_norm;               /* micro has the output TRAIN_NORM */
     bool sums;                   /* gradients are states of micro */
+    bool weighs;                 /* its loss is multiplied by TRAIN_FACTOR before gradients are taken */
     double loss_scale;           /* the first; 0: losses are not scaled */
     train_chunks chunks;
 } train_graphs;

@@ -6,17 +6,22 @@
 
 #include "kernels/gemm/skinny/skinny.h"
 
-/* The operand's memory becomes result number's, r, where the row may be asked for that. */
-static void take_over(const kernel_row *row, int number, result *r, const dw_tensor **in) {
+/* The operand whose memory may become result number's, of the row; -1: there is none in this call. */
+static int taken_operand(const kernel_case *c, const kernel_row *row, int number, const dw_tensor *made, const dw_tensor *const *in) {
     const int slot = kernel_in_place(row, number);
-    if (slot < 0 || in[slot] == NULL) return;
+    if (slot < 0 || slot >= c->n_in || in[slot] == NULL) return -1;
     const dw_tensor *operand = in[slot];
-    if (operand->format != r->tensor.format || operand->rank != r->tensor.rank) return;
-    if (!op_tensor_is_contiguous(operand) || !op_tensor_is_contiguous(&r->tensor) || dw_format_is_block(operand->format)) return;
+    if (operand->format != made->format || operand->rank != made->rank || !op_tensor_is_contiguous(operand) || dw_format_is_block(operand->format)) return -1;
     for (int i = 0; i < operand->rank; i++) {
-        if (operand->dims[i] != r->tensor.dims[i]) return;
+        if (operand->dims[i] != made->dims[i]) return -1;
     }
-    memcpy(r->memory.bytes, operand->data, r->memory.length);
+    return slot;
+}
+
+static void take_over(const kernel_case *c, const kernel_row *row, int number, result *r, const dw_tensor **in) {
+    const int slot = taken_operand(c, row, number, &r->tensor, in);
+    if (slot < 0 || !op_tensor_is_contiguous(&r->tensor)) return;
+    memcpy(r->memory.bytes, in[slot]->data, r->memory.length);
     in[slot] = &r->tensor;
 }
 
@@ -190,7 +195,7 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
-    const int runs = row->in_place < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : options.runs_each;
+    const int runs = taken_operand(c, row, 0, &references[0].tensor, in) < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : options.runs_each;
     if (is_quantised(c)) quantised_oracle(p, c, row, level, in, operands, packed.bytes, &oracle);
     for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) {
@@ -202,7 +207,7 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         unsigned taken = 0;
         memcpy(given, in, sizeof given);
         for (int i = 0; i < c->n_out; i++) {
-            if (t > 0) take_over(row, i, &results[t][i], in);
+            if (t > 0) take_over(c, row, i, &results[t][i], in);
             if (kernel_in_place(row, i) >= 0) taken |= 1u << kernel_in_place(row, i);
         }
         const bool constant = runs > 1 ? t > 0 : seed % 2 == 0;

@@ -43,6 +43,24 @@ static void plans_say_what_is_prepared(void **state) {
     dw_trainer_destroy(one);
 }
 
+/* The gradient of w is a product's, which adds to the sum in its place; that of c is added by an op. Where the norm of each micro-batch is asked for, ops add both. */
+static void products_add_to_sums_in_place(void **state) {
+    static const unsigned flags[] = {0, DW_TRAINER_RAISE};
+    for (int i = 0; i < 2; i++) {
+        dw_trainer *trainer = trainer_of(*state, &(dw_trainer_options){.accumulate = 3, .flags = flags[i]});
+        text words;
+        text_init(&words, *state);
+        assert_int_equal(dw_trainer_print(trainer, print, &words), DW_OK);
+        const char *product = strstr(text_string(&words), ", grad.w {"), *added = product != NULL ? strstr(product, "post=\"add\"") : NULL;
+        assert_int_equal(added != NULL, i == 0);
+        assert_int_equal(strstr(text_string(&words), "accumulate grad.w") != NULL, i == 1);
+        assert_non_null(strstr(text_string(&words), "grad.c, "));
+        assert_null(strstr(text_string(&words), "= pad "));        /* which a sum that is not written in place would be copied by */
+        text_free(&words);
+        dw_trainer_destroy(trainer);
+    }
+}
+
 static void explain_tells_what_is_prepared(void **state) {
     for (int several = 0; several < 2; several++) {
         const dw_trainer_options options = {.accumulate = several ? 3 : 1, .precision = "bf16"};
@@ -155,6 +173,7 @@ static void collectives_on_the_way_are_refused_by_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(plans_say_what_is_prepared, setup, teardown),
+        cmocka_unit_test_setup_teardown(products_add_to_sums_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(explain_tells_what_is_prepared, setup, teardown),
         cmocka_unit_test_setup_teardown(updates_prepare_again, setup, teardown),
         cmocka_unit_test_setup_teardown(written_parameters_are_those_of_the_next_run, setup, teardown),
