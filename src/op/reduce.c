@@ -53,6 +53,15 @@ static dw_status reduced_axes(op_infer *infer, int rank, bool reduced[DW_MAX_RAN
     return DW_OK;
 }
 
+/* The format that the result is asked for in. */
+static dw_status check_to(op_infer *infer) {
+    const dw_format to = op_attr_format(infer->attrs, OP_ATTR_to), from = infer->out->format;
+    if (to == DW_FORMAT_COUNT) return DW_OK;
+    infer->out->format = to;
+    if (num_info(to)->class == NUM_FLOAT && num_info(to)->bits >= 16 && num_info(from)->class == NUM_FLOAT) return DW_OK;
+    return base_fail(infer->context, DW_INVALID, "%s: to is %s and x is %s: both must be floating-point, of 16 bits or more", infer->op->name, dw_format_name(to), dw_format_name(infer->in[0]->format));
+}
+
 dw_status reduce_infer(op_infer *infer) {
     const op_type *x = infer->in[0];
     op_id id = infer->op->id;
@@ -64,6 +73,7 @@ dw_status reduce_infer(op_infer *infer) {
     infer->out->format = infer->op->traits & OP_TRAIT_PREDICATE                                 ? DW_FORMAT_bool
                          : finds_index(id) || (is_sum && op_is_integer(x->format)) ? DW_FORMAT_i64
                                                                                                 : x->format;
+    TRY(check_to(infer));
     dim one;
     TRY_DIM(infer->context, one, dim_constant(infer->dims, 1));
     for (int i = 0; i < x->rank; i++) {

@@ -6,7 +6,7 @@
  *     output z %3
  *
  * A chain runs where its last op was, so its operands live until then. An op joins only if that keeps no more memory alive than its result did, or if nothing runs in
- * between. What is known at load stays alone: it is computed once. So do ops for which a kernel was named, and numbers of 64 bits do not go with floats of 32 and less:
+ * between. Where several pointwise ops read a value of 16 bits widened, each has a cast of its own first, which its chain takes in. What is known at load stays alone: it is computed once. So do ops for which a kernel was named, and numbers of 64 bits do not go with floats of 32 and less:
  * kernels take those in vectors. */
 #include "pass/fuse/fuse.h"
 
@@ -323,10 +323,52 @@ static dw_status run(ir_graph *graph, const pass_options *options, arena *arena,
     return DW_OK;
 }
 
+/* ---- what is widened ---- */
+
+/* Does the node, a pointwise op of the cast's shape, read 16 bits as well as 32? */
+static bool widens_itself(const pass_options *options, const ir_node *cast, const ir_node *node) {
+    if (node->op == OP_cast || (op_get(node->op)->traits & OP_TRAIT_POINTWISE) == 0 || !same_dims(&ir_out(node)->type, &ir_out(cast)->type)) return false;
+    if (!is_narrow(ir_out(node)->type.format) || (options->alone != NULL && (options->alone[node->op] || options->alone[OP_cast]))) return false;
+    for (int i = 0; i < node->n_in; i++)
+        if (!is_narrow(ir_in(node, i)->type.format)) return false;
+    return true;
+}
+
+static bool reads_twice(const ir_node *node, const ir_value *value) {
+    int times = 0;
+    for (int i = 0; i < node->n_in; i++) times += ir_in(node, i) == value;
+    return times > 1;
+}
+
+/* What several read widened each of them widens on its own, where a chain does so on the way. */
+static dw_status split_cast(ir_graph *graph, const pass_options *options, ir_node *cast) {
+    ir_value *x = ir_in(cast, 0), *own;
+    if (cast->op != OP_cast || ir_is_constant(x) || !is_narrow(x->type.format) || dw_format_bits(x->type.format) != 16 || ir_out(cast)->type.format != DW_FORMAT_f32) return DW_OK;
+    for (ir_use *use = ir_out(cast)->uses, *next; use != NULL; use = next) {
+        next = use->next;
+        if (ir_use_count(graph, ir_out(cast)) < 2 || !widens_itself(options, cast, use->node)) continue;
+        ir_node *const user = use->node;
+        if (reads_twice(user, ir_out(cast))) continue;
+        const int operand = use->index;
+        ir_cursor_before(graph, user);
+        graph->origin = cast->origin;
+        TRY(ir_emit(graph, OP_cast, 1, &x, cast->attrs.count, cast->attrs.items, &own));
+        ir_set_operand(user, operand, own);
+    }
+    return DW_OK;
+}
+
+static dw_status split_casts(ir_graph *graph, const pass_options *options) {
+    for (ir_node *node = graph->first; node != NULL; node = node->next) TRY(split_cast(graph, options, node));
+    ir_renumber(graph);
+    return DW_OK;
+}
+
 dw_status pass_chain(ir_graph *graph, const pass_options *options, bool *changed) {
     arena scratch;
     *changed = false;
     ir_renumber(graph);
+    TRY(split_casts(graph, options));
     arena_init(&scratch, graph->context);
     dw_status status = run(graph, options, &scratch, changed);
     arena_free(&scratch);

@@ -30,6 +30,7 @@ typedef struct lowering {
     arena scratch;
     map layers;                     /* names given so far */
     int ordinal;
+    bool is_trained;                /* it has gradients, and no probes */
 } lowering;
 
 /* ---- names of layers ---- */
@@ -74,8 +75,14 @@ static dw_status emit_at_most_f32(ir_graph *graph, ir_value **value) {
     return *value != NULL ? ir_emit_cast(graph, *value, at_most_f32((*value)->type.format), value) : DW_OK;
 }
 
-/* A cast, behind which reshapes go, so that a value which one product reads in its shape and another as rows is cast once. */
+/* A cast, behind which reshapes go, so that a value which one product reads in its shape and another as rows is cast once, and what makes a weight longer. None of what was widened. */
 static dw_status emit_cast(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
+    if (precision_is_narrow(value, to)) return precision_emit_narrow(graph, value, to, made);
+    const ir_node *pad = ir_is_weight(value) ? ir_def(value, OP_pad) : NULL;
+    if (pad != NULL && ir_real(pad, OP_ATTR_value) == 0) {
+        TRY(emit_cast(graph, ir_in(pad, 0), to, made));
+        return ir_emit(graph, OP_pad, 1, (ir_value *[]){*made}, pad->attrs.count, pad->attrs.items, made);
+    }
     const ir_node *reshape = ir_def(value, OP_reshape);
     if (reshape == NULL || value->type.format == to) return ir_emit_cast(graph, value, to, made);
     TRY(emit_cast(graph, ir_in(reshape, 0), to, made));
@@ -92,6 +99,8 @@ static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_valu
 }
 
 /* ---- the product ---- */
+
+static bool is_plain_bf16(const pass_precision_row *precision) { return precision->weight == DW_FORMAT_bf16 && precision->activation == DW_FORMAT_bf16; }
 
 static bool is_weighted(const ir_node *node) {
     return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_weight(ir_in(node, 1)) && !ir_is_weight(ir_in(node, 0)) &&
@@ -111,20 +120,20 @@ static void mark_of_model(const ir_graph *graph) {
 }
 
 /* Attributes with the operands' orders and the result's format as given. */
-static int copy_attrs(const ir_node *node, bool at, bool bt, op_attr *attrs) {
+static int copy_attrs(const ir_node *node, bool at, bool bt, dw_format to, op_attr *attrs) {
     int count = 0;
     for (int i = 0; i < node->attrs.count; i++) {
         op_attr_id id = node->attrs.items[i].id;
         if (id != OP_ATTR_to && id != OP_ATTR_at && id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
     }
-    attrs[count++] = op_set_format(OP_ATTR_to, at_most_f32(ir_out(node)->type.format));
+    attrs[count++] = op_set_format(OP_ATTR_to, to);
     if (at) attrs[count++] = op_set_bool(OP_ATTR_at, true);
     if (bt) attrs[count++] = op_set_bool(OP_ATTR_bt, true);
     return count;
 }
 
-/* The product in that precision, before node. */
-static dw_status emit_product(ir_graph *graph, ir_node *node, const pass_precision_row *precision, ir_value **result) {
+/* The product in that precision, before node. to: of its result, and of tensors of its shape that its post list reads. */
+static dw_status emit_product(ir_graph *graph, ir_node *node, const pass_precision_row *precision, dw_format to, ir_value **result) {
     ir_value *in[64];
     op_attr attrs[OP_ATTR_COUNT];
     bool at = ir_bool(node, OP_ATTR_at), bt = ir_bool(node, OP_ATTR_bt);
@@ -141,8 +150,11 @@ static dw_status emit_product(ir_graph *graph, ir_node *node, const pass_precisi
     }
     TRY(emit_as(graph, in[0], precision->activation, &in[0]));
     TRY(emit_as(graph, in[1], precision->weight, &in[1]));
-    for (int i = 2; i < node->n_in; i++) TRY(emit_at_most_f32(graph, &in[i]));
-    int count = copy_attrs(node, at, bt, attrs);
+    for (int i = 2; i < node->n_in; i++) {
+        const bool is_whole = to == DW_FORMAT_bf16 && in[i] != NULL && in[i]->type.format == DW_FORMAT_f32 && op_type_equal(&in[i]->type, &ir_out(node)->type);
+        TRY(is_whole ? emit_cast(graph, in[i], to, &in[i]) : emit_at_most_f32(graph, &in[i]));
+    }
+    int count = copy_attrs(node, at, bt, to, attrs);
     TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, result));
     return ir_emit_cast(graph, *result, ir_out(node)->type.format, result);
 }
@@ -179,8 +191,6 @@ static dw_status split_residual(ir_graph *graph, ir_node **node) {
 }
 
 /* ---- what gradients have besides ---- */
-
-static bool is_plain_bf16(const pass_precision_row *precision) { return precision->weight == DW_FORMAT_bf16 && precision->activation == DW_FORMAT_bf16; }
 
 /* A product of two values of a run, the gradient of a weight. */
 static bool is_of_weight(const ir_node *node) {
@@ -231,7 +241,7 @@ static dw_status lower_gradient(lowering *lowering, ir_node *node) {
     if (!is_plain_bf16(precision)) return DW_OK;
     precision_report(lowering->options, layer, role, precision->name, rule);
     if (is_trained_attention(node)) return replace_attention(lowering->graph, node);
-    TRY(emit_product(lowering->graph, node, precision, &made));
+    TRY(emit_product(lowering->graph, node, precision, at_most_f32(ir_out(node)->type.format), &made));
     return fuse_replace(lowering->graph, ir_out(node), made, &changed);
 }
 
@@ -253,7 +263,8 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
     ir_value *result = ir_out(node);
     if (precision->weight != DW_FORMAT_f32) {
         ir_value *made;
-        TRY(emit_product(graph, node, precision, &made));
+        const bool is_narrow = lowering->is_trained && is_plain_bf16(precision) && precision_gives_narrow(graph, node);
+        TRY(emit_product(graph, node, precision, is_narrow ? DW_FORMAT_bf16 : at_most_f32(result->type.format), &made));
         if (probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, result, made, &changed));
         result = made;
     }
@@ -263,10 +274,14 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
 static dw_status lower_layers(lowering *lowering) {
     ir_graph *graph = lowering->graph;
     mark_of_model(graph);
+    for (size_t i = 0; i < graph->state_count; i++) lowering->is_trained = lowering->is_trained || (graph->states[i]->trained && lowering->options->probe == PASS_PROBE_NONE);
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         if (is_weighted(node)) TRY(lower_layer(lowering, node));
         else if (is_of_weight(node) || is_trained_attention(node)) TRY(lower_gradient(lowering, node));
+        else if (lowering->is_trained && (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0) TRY(precision_round(graph, node));
+        else if (lowering->is_trained && node->op == OP_sum) TRY(precision_sum(graph, node));
+        else if (lowering->is_trained && (node->op == OP_cross_entropy || node->op == OP_cross_entropy_backward)) TRY(precision_loss(graph, node));
     }
     TRY(precision_caches(graph, lowering->options));
     pass_policy_warn(lowering->options->policy);

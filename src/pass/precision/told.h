@@ -1,4 +1,4 @@
-/* The parts of the pass precision: caches of keys and values, and what parts tell of layers. */
+/* The parts of the pass precision: caches of keys and values, what stays in 16 bits, and what parts tell of layers. */
 #ifndef PASS_PRECISION_TOLD_H
 #define PASS_PRECISION_TOLD_H
 
@@ -6,6 +6,16 @@
 
 /* Where the policy has a rule for role:cache: the caches of a cached step get its format, and in a whole graph the keys and values of causal attention are rounded to it (caches.c). */
 dw_status precision_caches(ir_graph *graph, const pass_options *options);
+/* narrow.c. Is the value one of that format, seen through widening casts and views; and that one, before the graph's cursor. */
+bool precision_is_narrow(const ir_value *value, dw_format format);
+dw_status precision_emit_narrow(ir_graph *graph, ir_value *value, dw_format format, ir_value **made);
+/* In a graph with gradients: may the result of a product of bf16, which is f32, be rounded to bf16? */
+bool precision_gives_narrow(const ir_graph *graph, const ir_node *product);
+/* In a graph with gradients: the result of a pointwise op of such a value, which products and sums alone read, is rounded once for all of them. */
+dw_status precision_round(ir_graph *graph, ir_node *node);
+/* In a graph with gradients: a sum, and cross_entropy or its gradient, read as bf16 what was bf16. */
+dw_status precision_sum(ir_graph *graph, ir_node *node);
+dw_status precision_loss(ir_graph *graph, ir_node *node);
 /* An output "check.<layer>". */
 dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value);
 /* A line of the report, if there is one. */
