@@ -1,10 +1,14 @@
 /* In how many parts of rows logits are computed, by what they take at the sizes that were asked for, and how long rows are. What is done with the numbers is src/pass/gradient/chunk.c's. */
 #include "train/train.h"
 
+#include <string.h>
+
 /* Logits and their gradient together that are worth parting; rows of a part, so that what it adds to the weight's gradient is little beside its products. */
 enum { LEAST_MIB = 256, LEAST_ROWS = 1024, MOST_PARTS = 64 };
 /* Of a vocabulary of so many words the weight is copied once for a step, so that on a GPU a row of logits begins at a multiple of 16 bytes, in every format that products read. */
 enum { LEAST_COLUMNS = 1024, MULTIPLE = 16 };
+
+bool train_is_on_cpu(const dw_trainer_options *options) { return options->device == NULL || strncmp(options->device, "cpu", 3) == 0; }
 
 dw_status train_choose_chunks(const ir_graph *graph, const dw_trainer_options *options, train_chunks *chosen) {
     int64_t *symbols;

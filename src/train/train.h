@@ -78,6 +78,7 @@ typedef struct train_chunks {
     int multiple;                /* of columns; 1: as they are */
 } train_chunks;
 /* As options.chunks says, else by size; columns by the device. graph has its loss. */
+bool train_is_on_cpu(const dw_trainer_options *options);
 dw_status train_choose_chunks(const ir_graph *graph, const dw_trainer_options *options, train_chunks *chosen);
 
 /* ---- build.c: graphs ---- */
@@ -96,7 +97,6 @@ typedef struct train_graphs {
 /* source stays as it is and outlives what is made; masters: where weights of f32 masters go. */
 dw_status train_build(const ir_graph *source, const dw_trainer_options *options, const train_rules *rules, ir_weights *masters, train_graphs *graphs);
 
-bool train_is_on_cpu(const dw_trainer_options *options);
 /* trainer.c: INVALID for numbers that are none; fills in what was left out, but for dims. */
 dw_status train_check_options(dw_context *context, dw_trainer_options *options);
 

@@ -30,8 +30,6 @@ static dw_status keep_options(dw_trainer *trainer, const dw_trainer_options *opt
     return DW_OK;
 }
 
-bool train_is_on_cpu(const dw_trainer_options *options) { return options->device == NULL || strncmp(options->device, "cpu", 3) == 0; }
-
 static dw_status make_models(dw_trainer *trainer, train_graphs *graphs) {
     const dw_trainer_options *options = &trainer->options;
     const dw_model_options model = {.precision = options->precision, .policy = options->policy, .device = options->device, .dims = options->dims, .kernels = options->kernels,
