@@ -1,5 +1,5 @@
 """Blocks that repeat are traced once: of the layers of a stack that are made alike, ``torch.export`` sees the first two, and the others as one call each, which the writing of the program
-replaces by the first one's nodes, with their own weights.
+(expansion.py) replaces by the first one's nodes, with their own weights.
 
 What must hold, or the block is traced as it is:
 
@@ -10,25 +10,21 @@ What must hold, or the block is traced as it is:
 - it is called with tensors of the same shapes, strides and dtypes, in sizes and symbols, and with equal constants;
 - tracing the first one changed no attribute of any module.
 
-Then the second one is traced as well, and the nodes of both must be the same but for names (``expand``). Where anything is in doubt, ``Doubt`` says what, and the whole model is exported.
+Then the second one is traced as well, and the nodes of both must be the same but for names (expansion.py). Where anything is in doubt, ``Doubt`` says what, and the whole model is exported.
 """
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-import re
 import types
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from .errors import Unsupported
-from .fingerprint import contents, tensor_facts
-from .flops import graph_flops
 from .structure import Flat, flatten, rebuild, states_of
 
 MARK = "deepwell_blocks"
@@ -120,16 +116,16 @@ def _share(members: Sequence[tuple[str, nn.Module]]) -> bool:
 
 
 @dataclass
-class _Block:
+class Block:
     path: str
     module: nn.Module
     kind: int
     watched: set[tuple[str, str]] = field(default_factory=set)      # attributes in which those of its kind differ
 
 
-def find_blocks(model: nn.Module) -> list[_Block]:
+def find_blocks(model: nn.Module) -> list[Block]:
     """Of all stacks, the members of which at least four are alike; not those inside of one that is found."""
-    found: list[_Block] = []
+    found: list[Block] = []
     kinds = itertools.count()
 
     def look(module: nn.Module, path: str) -> None:
@@ -143,7 +139,7 @@ def find_blocks(model: nn.Module) -> list[_Block]:
                     continue
                 number = next(kinds)
                 watched = set().union(*(_differences(members[0][1], other) for _, other in members[1:]))
-                found.extend(_Block(f"{path}.{name}".lstrip("."), child, number, watched) for name, child in members)
+                found.extend(Block(f"{path}.{name}".lstrip("."), child, number, watched) for name, child in members)
                 taken.update(name for name, _ in members)
         for name, child in module.named_children():
             if name not in taken:
@@ -216,7 +212,7 @@ def _tensors(flat: Flat) -> tuple[list[torch.Tensor], tuple[int, ...]] | None:
 class _First:
     """A block that was traced, for others to stand for."""
     call: int
-    block: _Block
+    block: Block
     form: Any
     pattern: tuple[int, ...]            # which leaf is which of the given tensors
     given: list[torch.Tensor]
@@ -231,7 +227,7 @@ class _First:
 class _Watch:
     """Attributes taken away from modules, so that a read of one is seen."""
 
-    def __init__(self, block: _Block, is_cached: bool) -> None:
+    def __init__(self, block: Block, is_cached: bool) -> None:
         """is_cached: a layer_idx is for the cache."""
         self.is_cached = is_cached
         self.read: set[tuple[str, str]] = set()
@@ -276,9 +272,9 @@ class Repeats:
         self.model = model
         self.base = f"{base}." if base else ""
         self.blocks = find_blocks(model)
-        self.again: dict[int, tuple[int, _Block]] = {}          # call -> the first one's call, and its own block
+        self.again: dict[int, tuple[int, Block]] = {}          # call -> the first one's call, and its own block
         self.firsts: dict[int, _First] = {}                     # by call
-        self.traced: dict[int, _Block] = {}
+        self.traced: dict[int, Block] = {}
         self._by_kind: dict[int, list[_First]] = {}
         self._inside = False
         self.doubt = ""
@@ -300,7 +296,7 @@ class Repeats:
         for key in [k for k in _made if k[0] in self.traced]:
             del _made[key]
 
-    def _wrapper(self, block: _Block, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapper(self, block: Block, forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._call(block, forward, args, kwargs)
@@ -310,7 +306,7 @@ class Repeats:
         self.doubt = self.doubt or why
         return Doubt(why)
 
-    def _call(self, block: _Block, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call(self, block: Block, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         states = list({id(s): s for s in states_of((args, kwargs))}.values())
         flat = Flat(given=states, lengths_as_tensors=False)
         try:
@@ -336,7 +332,7 @@ class Repeats:
                 first.doubt = made.doubt or f"{block.path} reads or gives something else than {first.block.path}"
         return value
 
-    def _stand_in(self, first: _First, block: _Block, given: list[torch.Tensor], states: list[Any]) -> Any:
+    def _stand_in(self, first: _First, block: Block, given: list[torch.Tensor], states: list[Any]) -> Any:
         call = next(_numbers)
         self.again[call] = (first.call, block)
         made = torch.ops.deepwell_blocks.again(given, call, first.call, 0)
@@ -458,284 +454,3 @@ def _print(value: Any, depth: int = 3) -> Any:
     if depth > 0 and isinstance(value, dict):
         return [(k if isinstance(k, _PLAIN) else id(k), _print(v, depth - 1)) for k, v in value.items()]
     return id(value)
-
-
-# ---- the nodes ----
-
-_UNBACKED = re.compile(r"Symbol\('z?u\d")
-
-
-def _names(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each place in JSON that names a tensor."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key == "as_tensor":
-                yield inner, inner["name"]
-            elif key == "as_tensors":
-                for each in inner:
-                    yield each, each["name"]
-            else:
-                yield from _names(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _names(inner)
-
-
-def _has(value: Any, key: str) -> bool:
-    if isinstance(value, dict):
-        return key in value or any(_has(v, key) for v in value.values())
-    return isinstance(value, list) and any(_has(v, key) for v in value)
-
-
-def _mark(node: dict[str, Any]) -> str:
-    target = node["target"].split(".")
-    return target[3] if target[:3] == ["torch", "ops", MARK] else ""
-
-
-def _number(node: dict[str, Any], name: str) -> int:
-    return next(i["arg"]["as_int"] for i in node["inputs"] if i["name"] == name)
-
-
-@dataclass
-class _Region:
-    """A block's nodes, in parts between which its cache is brought up to date."""
-    given: list[list[str]] = field(default_factory=list)                # by part: names inside of what it is given,
-    nodes: list[list[dict[str, Any]]] = field(default_factory=list)
-    made: list[list[str]] = field(default_factory=list)                 # and of what it gives
-    own: set[str] = field(default_factory=set)                          # tensors that its nodes make
-    left: list[dict[str, str]] = field(default_factory=list)            # metadata of the ends of parts: where the cache's own nodes are
-
-    def begin(self, given: list[str]) -> None:
-        self.given.append(given)
-        self.nodes.append([])
-
-
-class _Expansion:
-    """One graph of the program's JSON, with the marks replaced."""
-
-    def __init__(self, repeats: Repeats, graph: dict[str, Any], tensors: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]) -> None:
-        self.repeats, self.graph = repeats, graph
-        self.alias: dict[str, str] = {}
-        self.regions: dict[int, _Region] = {}
-        self.by_tensor = {id(t): n for n, t in tensors.items()}
-        self.constants = {n: f"constant {contents(t)} {tensor_facts(t)}" for n, t in constants.items()}
-        self.checked: set[int | None] = set()
-        self.copies: dict[int, dict[str, str]] = {}             # by call of one that was not traced: names of the first one's tensors -> of its own
-        self.values = graph["tensor_values"]
-        self.taken = set(self.values) | set(graph["sym_int_values"]) | set(graph["sym_float_values"]) | set(graph["sym_bool_values"]) | {n["name"] for n in graph["nodes"]}
-        self.inside: set[str] = set()                           # tensors of closed regions, which nobody else may read
-
-    def resolve(self, name: str) -> str:
-        return self.alias.get(name, name)
-
-    def substitute(self, inputs: Any) -> None:
-        for place, name in _names(inputs):
-            place["name"] = self.resolve(name)
-
-    def run(self) -> None:
-        nodes: list[dict[str, Any]] = []
-        region: _Region | None = None
-        outside: dict[str, str] | None = None           # metadata of nodes of a cache, between parts of a block that was not traced
-        for node in self.graph["nodes"]:
-            mark, outputs = _mark(node), [name for _, name in _names(node["outputs"])]
-            raw = [name for _, name in _names(node["inputs"])]
-            strange = next((n for n in raw if n in self.inside and (region is None or n not in region.own)), None)
-            if strange is not None:
-                raise Doubt(f"{node['name']} reads {strange}, which is inside of a block")
-            if mark in ("begin", "enter"):
-                if region is not None:
-                    raise Doubt("the marks of blocks are not in order")
-                region = self.regions.setdefault(_number(node, "call"), _Region())
-                region.begin(outputs)
-                self.forward(outputs, raw)
-            elif mark in ("leave", "end"):
-                if region is None or region is not self.regions.get(_number(node, "call")):
-                    raise Doubt("the marks of blocks are not in order")
-                region.made.append(raw)
-                region.left.append(node["metadata"])
-                self.forward(outputs, raw)
-                self.inside |= region.own
-                region = None
-            elif mark == "again":
-                call, part = _number(node, "call"), _number(node, "part")
-                nodes += self.clone(call, part, outputs, [self.resolve(n) for n in raw])
-                first, block = self.repeats.again[call]
-                source = self.regions[first]
-                outside = self.moved(source.left[part], self.repeats.traced[first], block) if part + 1 < len(source.made) else None
-            else:
-                if region is not None:
-                    region.nodes[-1].append(copy.deepcopy(node))
-                    region.own.update(outputs)
-                self.substitute(node["inputs"])
-                nodes.append(node if outside is None else {**node, "metadata": outside})
-        if any(name in self.inside for _, name in _names(self.graph["outputs"])):
-            raise Doubt("a result is what is inside of a block")
-        self.substitute(self.graph["outputs"])
-        self.graph["nodes"] = nodes
-
-    def forward(self, outputs: list[str], inputs: list[str]) -> None:
-        for name, source in zip(outputs, inputs):
-            self.alias[name] = self.resolve(source)
-            self.values.pop(name, None)
-
-    def fresh(self, name: str) -> str:
-        for number in itertools.count(1):
-            made = f"{name}_again_{number}"
-            if made not in self.taken:
-                self.taken.add(made)
-                return made
-        raise AssertionError
-
-    # -- one more block --
-
-    def weights(self, one: _Block, other: _Block) -> dict[str, str]:
-        """Names of one block's weights and buffers in the graph -> of the other's."""
-        found: dict[str, str] = {}
-        for get in (nn.Module.named_parameters, nn.Module.named_buffers):
-            for (_, a), (_, b) in zip(get(one.module, remove_duplicate=False), get(other.module, remove_duplicate=False)):
-                name, its = self.by_tensor.get(id(a)), self.by_tensor.get(id(b))
-                if name is None or its is None:
-                    raise Doubt(f"a weight of {one.path} or {other.path} is not in the graph")
-                if found.setdefault(name, its) != its:
-                    raise Doubt(f"{one.path} shares weights that {other.path} does not share")
-        return found
-
-    def check(self, region: _Region, block: _Block, weights: dict[str, str]) -> None:
-        """Can the region be repeated? It reads what it is given, makes itself, or owns."""
-        given = {name for names in region.given for name in names}
-        for node in itertools.chain(*region.nodes):
-            if _has(node["inputs"], "as_graph"):
-                raise Doubt(f"{block.path} holds a graph of its own, {node['name']}")
-            read = [name for _, name in _names(node["inputs"])]
-            strange = [n for n in read if n not in region.own and n not in given and n not in weights and n not in self.constants]
-            if strange:
-                raise Doubt(f"{block.path} reads {strange[0]}, which is none of its weights and not among its arguments")
-            if node["target"].split(".")[-2].endswith("_") and read and read[0] in weights:
-                raise Doubt(f"{block.path} writes {read[0]}")
-            if any(_UNBACKED.search(str(self.values.get(name))) for _, name in _names(node["outputs"])) or any(
-                    _UNBACKED.search(str(self.graph[kind].get(o[key]["as_name"]))) for o in node["outputs"]
-                    for kind, key in (("sym_int_values", "as_sym_int"), ("sym_float_values", "as_sym_float"), ("sym_bool_values", "as_sym_bool")) if key in o):
-                raise Doubt(f"{block.path} computes sizes from values")
-
-    def clone(self, call: int, part: int, outputs: list[str], given: list[str]) -> list[dict[str, Any]]:
-        first, block = self.repeats.again[call]
-        source, region = self.repeats.traced[first], self.regions.get(first)
-        if region is None or len(region.made) != len(self.repeats.firsts[first].updates) + 1:
-            raise Doubt(f"{source.path} is not whole in the graph")
-        if part == 0:
-            self.check_once(first, region, source)
-            self.copies[call] = self.weights(source, block) | {n: n for n in self.constants} | {name: self.fresh(name) for name in region.own}
-            for name in region.own:
-                self.values[self.copies[call][name]] = copy.deepcopy(self.values[name])
-        names = self.copies[call]
-        names.update(zip(region.given[part], given))
-        nodes = []
-        for node in region.nodes[part]:
-            if not any(True for _ in _names(node["outputs"])) and node["outputs"]:
-                continue                # a size: the first one's is the same
-            made = copy.deepcopy(node)
-            for side in ("inputs", "outputs"):
-                for place, name in _names(made[side]):
-                    place["name"] = names[name]
-            made["name"] = names.get(node["name"]) or self.fresh(node["name"])
-            made["metadata"] = self.moved(made["metadata"], source, block)
-            nodes.append(made)
-        for output, name in zip(outputs, region.made[part]):
-            self.alias[output] = names[name]
-            self.values.pop(output, None)
-        return nodes
-
-    def check_once(self, first: int, region: _Region, block: _Block) -> None:
-        """The region can be repeated, and the second one of the kind, which was traced as well, is what the first becomes with the second's weights."""
-        facts = self.repeats.firsts[first]
-        if facts.doubt:
-            raise Doubt(facts.doubt)
-        if facts.second in self.checked:
-            return
-        second, other = self.regions.get(facts.second), self.repeats.traced.get(facts.second)
-        if second is None or other is None:
-            raise Doubt(f"the second one like {block.path} is not in the graph")
-        weights = self.weights(block, other)
-        self.check(region, block, weights)
-        self.check(second, other, self.weights(other, block))
-        if self.plain(region, {n: n for n in weights}, block, other) != self.plain(second, {b: a for a, b in weights.items()}, other, other):
-            raise Doubt(f"{block.path} and {other.path} do not become the same nodes")
-        self.checked.add(facts.second)
-
-    checked: set[int | None]
-
-    def plain(self, region: _Region, weights: dict[str, str], block: _Block, where: _Block) -> list[Any]:
-        """Nodes with names in the order in which they come, so that two regions can be compared."""
-        names = {name: f"given {p} {i}" for p, given in enumerate(region.given) for i, name in enumerate(given)} | {n: f"weight {w}" for n, w in weights.items()} | self.constants
-        result: list[Any] = []
-        for part, node in [(p, n) for p, nodes in enumerate(region.nodes) for n in nodes]:
-            if not any(True for _ in _names(node["outputs"])) and node["outputs"]:
-                continue
-            made = copy.deepcopy(node)
-            for _, name in _names(node["outputs"]):
-                names[name] = f"made {len(names)}"
-            for part in ("inputs", "outputs"):
-                for place, name in _names(made[part]):
-                    place["name"] = names[name]
-            facts = [self.values[name] for _, name in _names(node["outputs"])]
-            result.append((part, made["target"], self.sized(made["inputs"]), made["outputs"], self.moved(made["metadata"], block, where), facts))
-        return [*result, [[names[n] for n in made] for made in region.made]]
-
-    def sized(self, inputs: Any) -> Any:
-        """With the expressions of sizes in the place of their names."""
-        if isinstance(inputs, dict):
-            kind = next((k for k in ("sym_int_values", "sym_float_values", "sym_bool_values") if inputs.get("as_name") in self.graph[k]), None)
-            return self.graph[kind][inputs["as_name"]] if kind is not None else {k: self.sized(v) for k, v in inputs.items()}
-        return [self.sized(v) for v in inputs] if isinstance(inputs, list) else inputs
-
-    def moved(self, metadata: dict[str, str], source: _Block, block: _Block) -> dict[str, str]:
-        """With the path of another block."""
-        stack = metadata.get("nn_module_stack")
-        if stack is None:
-            return metadata
-        entries = []
-        for entry in stack.split(";"):
-            key, path, kind = entry.split(",", 2)
-            if (path + ".").startswith(self.repeats.base + source.path + "."):
-                path = self.repeats.base + block.path + path[len(self.repeats.base + source.path):]
-                key = re.sub(rf"(?<!\w){re.escape(source.path)}(?!\w)", block.path, key, count=1)
-            entries.append(f"{key},{path},{kind}")
-        return {**metadata, "nn_module_stack": ";".join(entries)}
-
-
-def _nested(value: Any) -> Iterator[dict[str, Any]]:
-    """The graphs in arguments."""
-    if isinstance(value, dict):
-        if "as_graph" in value:
-            yield value["as_graph"]["graph"]
-        for inner in value.values():
-            yield from _nested(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _nested(inner)
-
-
-def expand(repeats: Repeats, graph: dict[str, Any], tensors: dict[str, torch.Tensor], constants: dict[str, torch.Tensor]) -> None:
-    """Replaces the marks in a graph of the program's JSON: each block that was not traced becomes the nodes of the one that stands for it. tensors: weights and buffers, constants:
-    what the trace made constants of, by their names in the graph. Raises Doubt."""
-    _Expansion(repeats, graph, tensors, constants).run()
-    if any(_mark(n) for node in graph["nodes"] for inner in _nested(node["inputs"]) for n in inner["nodes"]):
-        raise Doubt("a block is called in a nested graph")
-
-
-def flops(nodes: Iterable[fx.Node], module: fx.GraphModule) -> float:
-    """Of products in an exported graph with marks."""
-    inside: dict[int, float] = {}
-    total, call, start = 0.0, None, 0.0
-    for node in nodes:
-        mark = getattr(node.target, "_schema", None)
-        name = mark.name.partition("::")[2] if mark is not None and mark.name.startswith(f"{MARK}::") else ""
-        if name in ("begin", "enter"):
-            call, start = node.args[1], total
-        elif name in ("leave", "end") and call is not None:
-            inside[call] = inside.get(call, 0.0) + total - start
-        elif name == "again":
-            total += inside.get(node.args[2], 0.0) if node.args[3] == 0 else 0.0
-        else:
-            total += graph_flops([node], module)
-    return total

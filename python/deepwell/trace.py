@@ -22,7 +22,8 @@ from torch import nn
 from . import program as _program
 from .cache import Place
 from .errors import Corrupt, DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
-from .repeats import Doubt, Repeats, expand, flops
+from .expansion import expand, flops
+from .repeats import Doubt, Repeats
 from .structure import Flat, flatten, rebuild, states_of
 
 _CACHED = re.compile(r"(.*)_\d+_(?:keys|values)$")
