@@ -1,5 +1,5 @@
 /* Random graphs and what must hold of each: made from a seed (make*.c), filled by the names of their values (data.c), held against the references on every
- * instruction set or a device (steps.c), before and after each pass (passes.c) and cut over ranks (ranks.c), and made small where something does not hold (shrink.c). */
+ * instruction set or a device (steps.c) within bounds (bounds.c), before and after each pass (passes.c) and cut over ranks (ranks.c), and made small where something does not hold (shrink.c). */
 #ifndef GRAPHS_H
 #define GRAPHS_H
 
