@@ -52,7 +52,7 @@ class Tile(NamedTuple):
     warp_rows: int            # that the warps of one loop multiply
     matrix: int
     copies: int
-    loads: int
+    loads: int                # or a tuple of numbers, each of a loop of its own
     scale_loads: int          # by the loop that brings scales
     adds: int                 # of a k-block's sums by each thread
     overlaps: bool            # an epilogue runs under the next tile's products
@@ -104,7 +104,8 @@ def tcgen05_tiles_of(kind, elements):
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{list_of}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
                 tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
-                loads = None if suffix == "_groups" else (3 if scale_tiles == 0 else 2) if "swapped" in suffix else tile.loads     # boxes of a, as many as a group's rows need; swapped columns in one, and rows in two where steps may join them
+                # boxes of a, as many as a group's rows need; swapped columns in one, and rows in two where steps may join them; of pairs that share rows half of a, or, by a pair alone, both halves
+                loads = None if suffix == "_groups" else (3 if scale_tiles == 0 else 2) if "swapped" in suffix else (tile.loads, tile.loads + 1) if suffix == "_shared" else tile.loads
                 found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=loads)
     return found
 
@@ -162,7 +163,7 @@ def audit_multiply(loop, tile, findings):
 def audit_load(loop, tile, findings):
     brings_scales = loop.count("UTMALDG.3D", "UTMALDG.3D.MULTICAST", "UTMALDG.3D.2CTA", "UTMALDG.3D.MULTICAST.2CTA") > 0
     wanted = tile.scale_loads if brings_scales else tile.loads
-    if wanted is not None and loop.count(*LOADS) != wanted:
+    if wanted is not None and loop.count(*LOADS) not in (wanted if isinstance(wanted, tuple) else (wanted,)):
         findings.append(("formula", f"{loop.count(*LOADS)} loads by TMA a k-block, {wanted} are needed"))
     if len(loop.instructions) > MOST_LOAD:
         findings.append(("load", f"{len(loop.instructions)}"))

@@ -43,7 +43,7 @@ typedef struct matmul_epilogue {
     int32_t out_format;           /* f32, bf16, f16 */
     int32_t by_tma;            /* 1: out's rows are multiples of 16 bytes, and its tensor map is there; 0: stores of single elements */
     int32_t half;
-    int32_t block;                /* 0, or: out is in blocks of so many e4m3 along a row, made of the result in out_format: 128, scales in fp32, or 32, scales in e8m0 */
+    int32_t block;                /* 0, or: out is in blocks of so many e4m3 along a row, made of the result in out_format: 128, scales in fp32; 32, scales in e8m0; or of e2m1: 16, scales in e4m3 */
     int64_t out_row_stride;       /* elements */
     uint64_t out;
     uint64_t scales;              /* of out in blocks */

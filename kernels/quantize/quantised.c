@@ -35,8 +35,9 @@ void quantised_split(const kernel_run *run, quantised_runs *runs) {
     runs->tensor = &runs->plain;
     runs->first = *run;
     runs->first.call.out = &runs->tensor;
-    runs->to = op_set_format(OP_ATTR_to, out->format);
-    runs->attrs = (op_attrs){1, &runs->to};
+    runs->to[0] = op_set_format(OP_ATTR_to, out->format);
+    runs->attrs = (op_attrs){1, runs->to};
+    if (op_has_level(run->call.attrs)) runs->to[runs->attrs.count++] = op_set_real(OP_ATTR_level, op_attr_real(run->call.attrs, OP_ATTR_level));
     runs->quantise = (kernel_run){
         .call = {.context = run->call.context, .op = op_get(OP_quantize), .attrs = &runs->attrs, .symbols = run->call.symbols, .n_in = 1, .in = &runs->tensor,
                  .n_out = 1, .out = run->call.out},

@@ -16,7 +16,7 @@ double quantised_seconds(const chip_caps *chip, double bytes);
 typedef struct quantised_runs {
     dw_tensor plain;
     const dw_tensor *tensor;      /* plain: the result of the first, the operand of the second */
-    op_attr to;
+    op_attr to[2];                /* and level, where there is one */
     op_attrs attrs;
     kernel_run first, quantise;
 } quantised_runs;

@@ -124,20 +124,21 @@ dw_status quantize_run(const kernel_run *run) {
         return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
     quantize_job job = {
         .x = x->data,
-        .scaling = {.round = op_quantize_round(call->attrs), .has_second = second != NULL},
+        .scaling = {.round = op_quantize_round(call->attrs), .has_second = second != NULL || op_has_level(call->attrs)},
         .out = op_tensor_matrix(out),
         .fast = quantize_row_of(run->chip),
     };
     if (job.out.batches == 0) return DW_OK;
     job.rows = job.out.batches * job.out.rows;
     if (second != NULL) memcpy(out->second, second->data, sizeof(float));
+    if (op_has_level(call->attrs)) out->second[0] = op_level(call->attrs);
     if (!is_plain_rows(x, &job.x_stride)) {
         convert(run, x, run->workspace, false);
         job.x = run->workspace;
         job.x_stride = job.out.cols;
     }
     bool is_empty = job.rows == 0 || job.out.cols == 0;
-    if (!is_empty && num_info(out->format)->second == 1 && second == NULL) find_second(&job, run->pool);
+    if (!is_empty && num_info(out->format)->second == 1 && !job.scaling.has_second) find_second(&job, run->pool);
     if (is_empty || !num_is_row_wise(out->format, job.scaling.has_second)) {
         num_quantize(job.x, job.x_stride, job.scaling.round, job.scaling.has_second, &job.out);
         return DW_OK;

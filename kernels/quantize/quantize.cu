@@ -134,7 +134,7 @@ DEVICE float largest_part(const quantize_arguments *a) {
 DEVICE void second_level(const quantize_arguments *a, int64_t row, int64_t row_at, int writes, float *encode_by, float *decode_by) {
     float second;
     if (a->has_given) {
-        second = load_float(&a->given, 0);
+        second = a->level > 0 ? a->level : load_float(&a->given, 0);
         *encode_by = rules_nv_encode_of(second);
     } else {
         float amax;

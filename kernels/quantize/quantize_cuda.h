@@ -12,6 +12,7 @@ typedef struct quantize_arguments {
     cuda_rows out;
     uint64_t partial;             /* int32 [QUANTIZE_PARTS]: bits of the largest magnitudes of parts of x; where one scale serves the tensor */
     cuda_array given;             /* the second level, when it is an operand */
+    float level;                  /* it, when it is a number; else 0 */
     int64_t x_step, rows, cols;   /* rows of all matrices */
     int64_t row_blocks, col_blocks;   /* of a matrix */
     int32_t element_bits, floors, searches, has_given, over_tensor;

@@ -35,6 +35,7 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "scales of %s are for several rows", info->name);
         return text_string(why);
     }
+    if (op_has_level(problem->attrs)) return "the second level is a number, not an operand";
     if ((info->rows == 0 || info->cols == 0 || info->second != 0) && may_be_empty(problem, x)) return "x may have no elements, and there is still a scale to write";
     const bool searches = op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH;
     return is_whole(info) && searches ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;

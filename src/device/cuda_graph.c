@@ -63,7 +63,7 @@ static cuda_kernel_node node_of(const graph_node *node, void **parameters) {
 /* Can a node of a become one of b? Its attributes stay as they are. */
 static bool can_become(const kernel_launch *a, const kernel_launch *b) {
     return a->entry == b->entry && a->image == b->image && a->library == b->library && a->argument_bytes == b->argument_bytes && a->overlaps == b->overlaps &&
-           memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 && a->shared_bytes == b->shared_bytes && memcmp(a->block, b->block, sizeof a->block) == 0;
+           memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 && memcmp(a->preferred, b->preferred, sizeof a->preferred) == 0 && a->shared_bytes == b->shared_bytes && memcmp(a->block, b->block, sizeof a->block) == 0;
 }
 
 static bool is_same(const kernel_launch *a, const kernel_launch *b) {
@@ -157,6 +157,9 @@ dw_status cuda_graph_add_node(device *device, cuda_graph graph, const graph_node
     if (launch->cluster[0] == 0) return DW_OK;
     const cuda_launch_value value = {.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}};
     CUDA_TRY(device->context, driver, GraphKernelNodeSetAttribute, *made, CUDA_LAUNCH_CLUSTER, &value);
+    if (launch->preferred[0] == 0) return DW_OK;
+    const cuda_launch_value preferred = {.cluster = {launch->preferred[0], launch->preferred[1], launch->preferred[2]}};
+    CUDA_TRY(device->context, driver, GraphKernelNodeSetAttribute, *made, CUDA_LAUNCH_PREFERRED_CLUSTER, &preferred);
     return DW_OK;
 }
 

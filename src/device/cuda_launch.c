@@ -116,13 +116,14 @@ static dw_status launch_now(kernel_launcher *launcher, const kernel_launch *give
     cuda_state *state = cuda_state_of(to->device);
     kernel_launch launch = *given;
     cuda_function function;
-    cuda_launch_attribute cluster = {.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}};
+    cuda_launch_attribute clusters[] = {{.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}},
+                                        {.id = CUDA_LAUNCH_PREFERRED_CLUSTER, .value.cluster = {launch.preferred[0], launch.preferred[1], launch.preferred[2]}}};
     TRY(cuda_fill_slots(to->device, to->run, 0, &launch));
     if (launch.library != NULL) return cuda_library_enqueue(to->device, &launch, state->current);
     TRY(kernel_launch_check(to->device->context, &launch, &to->device->caps));
     TRY(cuda_find_entry(to->device, &launch, &function));
     cuda_launch_config config = {launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
-                                 state->current, &cluster, launch.cluster[0] > 0};
+                                 state->current, clusters, (launch.cluster[0] > 0) + (launch.preferred[0] > 0)};
     CUDA_TRY(to->device->context, &state->driver, LaunchKernelEx, &config, function, (void *[]){launch.arguments}, NULL);
     return DW_OK;
 }

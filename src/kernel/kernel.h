@@ -181,6 +181,7 @@ typedef struct kernel_launch {
     dw_status (*prepare)(const kernel_library_call *call);   /* before it, outside of any capture and without a stream: what is built once for such a call. NULL: nothing */
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
+    uint32_t preferred[3];            /* of clusters that take the place of several such, wherever the chip has room for them; multiples of cluster, and divisors of grid; zeros: none */
     uint32_t shared_bytes;            /* dynamic */
     bool overlaps;                    /* in a graph it begins before the launches in front of it have ended, and waits for them by itself: kernels/gpu/README.md */
     int slot_count, map_count;

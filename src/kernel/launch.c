@@ -17,7 +17,7 @@ const char *kernel_because(text *why, const char *format, ...) {
 }
 
 const char *kernel_launch_refusal(const kernel_launch *launch, const chip_caps *chip, text *why) {
-    const uint64_t threads = product(launch->block), blocks = product(launch->cluster);
+    const uint64_t threads = product(launch->block), blocks = product(launch->preferred[0] > 0 ? launch->preferred : launch->cluster);
     const int most_blocks = chip_cluster_blocks(chip);
     if (launch->library != NULL) return NULL;
     if (launch->shared_bytes > chip->shared_bytes) return kernel_because(why, "it needs %u bytes of shared memory, and %s has %zu for a block", launch->shared_bytes, chip->name, chip->shared_bytes);

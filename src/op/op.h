@@ -88,6 +88,9 @@ int64_t op_attr_int(const op_attrs *attrs, op_attr_id id);
 bool op_attr_bool(const op_attrs *attrs, op_attr_id id);
 /* May via be the format that a result in blocks is rounded to before it is quantised; and which it is, f32 where the attribute is absent. */
 bool op_is_via(dw_format via);
+/* Is there the attribute level, the second level of a result in nvfp4; and it. */
+bool op_has_level(const op_attrs *attrs);
+float op_level(const op_attrs *attrs);
 dw_format op_via(const op_attrs *attrs);
 num_round op_quantize_round(const op_attrs *attrs);              /* how a result in a block format is scaled: floor, search or neither */
 double op_attr_real(const op_attrs *attrs, op_attr_id id);

@@ -9,6 +9,18 @@ enum { BLOCK_ROWS = 128, BLOCK_COLS = 128 };   /* the largest block of any forma
 
 /* ---- inference ---- */
 
+bool op_has_level(const op_attrs *attrs) { return op_attrs_get(attrs, OP_ATTR_level) != NULL; }
+float op_level(const op_attrs *attrs) { return (float)op_attr_real(attrs, OP_ATTR_level); }
+
+static dw_status check_level(op_infer *infer, dw_format to) {
+    if (!op_has_level(infer->attrs)) return DW_OK;
+    const float level = op_level(infer->attrs);
+    if (to == DW_FORMAT_COUNT || !op_is_block(to) || num_info(to)->second != 1)
+        return base_fail(infer->context, DW_INVALID, "%s: %s has no second level of the whole tensor; leave level out", infer->op->name, to == DW_FORMAT_COUNT ? "the result" : dw_format_name(to));
+    if (level > 0 && isfinite(level)) return DW_OK;
+    return base_fail(infer->context, DW_INVALID, "%s: level is %g; it must be a positive number", infer->op->name, (double)level);
+}
+
 static dw_status infer_quantize(op_infer *infer) {
     const op_type *x = infer->in[0];
     dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
@@ -22,7 +34,9 @@ static dw_status infer_quantize(op_infer *infer) {
         return base_fail(infer->context, DW_INVALID, "quantize: scales of %s cannot be searched for, only those over e2m1 elements; leave search out", dw_format_name(to));
     if (searches && op_attr_bool(infer->attrs, OP_ATTR_floor))
         return base_fail(infer->context, DW_INVALID, "quantize: floor and search are two rules for the same scales; give one");
+    TRY(check_level(infer, to));
     if (infer->n_in == 2 && infer->in[1] != NULL) {
+        if (op_has_level(infer->attrs)) return base_fail(infer->context, DW_INVALID, "quantize: the second-level scale is operand 1, and level is given, too; leave one out");
         if (num_info(to)->second != 1)
             return base_fail(infer->context, DW_INVALID, "quantize: %s has no second-level scale of the whole tensor; leave operand 1 out", dw_format_name(to));
         TRY(op_check_rank(infer, "the second-level scale", infer->in[1], 0, 0));
@@ -174,7 +188,9 @@ static dw_status start(const op_call *call, const dw_tensor *out, op_element ele
         .scale_rows = parts.scale_rows,
         .scale_cols = parts.scale_cols,
         .round = op_quantize_round(call->attrs),
+        .has_second = op_has_level(call->attrs),
     };
+    if (s->has_second) out->second[0] = op_level(call->attrs);
     s->matrices = s->out.batches;
     s->rows = s->out.rows;
     s->cols = s->out.cols;
@@ -197,7 +213,8 @@ dw_status op_check_row_blocks(op_infer *infer, dw_format to) {
 dw_status op_check_via(op_infer *infer, bool *in_blocks) {
     dw_format to = op_attr_format(infer->attrs, OP_ATTR_to), via = op_attr_format(infer->attrs, OP_ATTR_via);
     *in_blocks = to != DW_FORMAT_COUNT && op_is_block(to);
-    if (*in_blocks) TRY(op_check_row_blocks(infer, to));
+    TRY(check_level(infer, to));
+    if (*in_blocks && !op_has_level(infer->attrs)) TRY(op_check_row_blocks(infer, to));
     if (via == DW_FORMAT_COUNT) return DW_OK;
     if (!*in_blocks) return base_fail(infer->context, DW_INVALID, "%s: via is %s, and to is no block format; leave via out", infer->op->name, dw_format_name(via));
     if (op_is_via(via)) return DW_OK;
@@ -224,7 +241,7 @@ static dw_status quantize_all(const op_call *call) {
     source s;
     int64_t row_stride;
     TRY(start(call, out, tensor_element, &x, &s));
-    s.has_second = second != NULL;
+    s.has_second = s.has_second || second != NULL;
     if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
     if (s.matrices > 0 && is_plain_rows(&x, &row_stride)) num_quantize(x.data, row_stride, s.round, s.has_second, &s.out);
     else finish(&s);

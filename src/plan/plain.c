@@ -113,7 +113,7 @@ static bool find_beside(const plan *plan, int read, plan_plain *plain) {
     const ir_value *x = node->op == OP_quantize ? ir_in(node, 0) : NULL;
     const plan_step *made = x != NULL ? maker_of(x) : NULL;
     if (made == NULL || made->at_load || made->at_update || x->use_count < 2 || !is_plain_norm(made->node) || dw_format_is_block(x->type.format)) return false;
-    if (!is_plainly_quantised(node) || op_quantize_round(&node->attrs) == NUM_ROUND_SEARCH || plan_is_result(plan->graph, ir_out(node))) return false;
+    if (!is_plainly_quantised(node) || op_quantize_round(&node->attrs) == NUM_ROUND_SEARCH || op_has_level(&node->attrs) || plan_is_result(plan->graph, ir_out(node))) return false;
     for (int i = 0; i < plan->plain_count; i++)
         if (plan->plains[i].beside && plan->plains[i].made == made - plan->steps) return false;
     *plain = (plan_plain){.value = plan_value_of(ir_out(node)), .made = (int)(made - plan->steps), .read = read, .beside = true};

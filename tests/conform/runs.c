@@ -24,7 +24,7 @@ static void plain_case(const kernel_case *c, kernel_case *plain) {
     plain->results[0].format = plain_format(c);
     plain->n_attrs = 0;
     for (int i = 0; i < c->n_attrs; i++) {
-        if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search && c->items[i].id != OP_ATTR_via) plain->items[plain->n_attrs++] = c->items[i];
+        if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search && c->items[i].id != OP_ATTR_via && c->items[i].id != OP_ATTR_level) plain->items[plain->n_attrs++] = c->items[i];
     }
     if (has_via(c)) plain->items[plain->n_attrs++] = op_set_format(OP_ATTR_to, plain_format(c));
     plain->attrs = (op_attrs){plain->n_attrs, plain->items};
@@ -33,8 +33,10 @@ static void plain_case(const kernel_case *c, kernel_case *plain) {
 
 /* What the reference of quantize makes of a plain result of c, into quantised, which is created. */
 static void quantise_result(program *p, const kernel_case *c, const result *plain, result *quantised) {
-    op_attr items[] = {op_set_format(OP_ATTR_to, c->results[0].format), op_set_bool(OP_ATTR_search, true)};
-    op_attrs attrs = {op_attr_bool(&c->attrs, OP_ATTR_search) ? 2 : 1, items};
+    op_attr items[3] = {op_set_format(OP_ATTR_to, c->results[0].format)};
+    op_attrs attrs = {1, items};
+    if (op_attr_bool(&c->attrs, OP_ATTR_search)) items[attrs.count++] = op_set_bool(OP_ATTR_search, true);
+    if (op_has_level(&c->attrs)) items[attrs.count++] = op_set_real(OP_ATTR_level, op_attr_real(&c->attrs, OP_ATTR_level));
     const dw_tensor *in = &plain->tensor, *out = &quantised->tensor;
     result_create(c, 0, false, quantised);
     op_call call = {.context = p->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};

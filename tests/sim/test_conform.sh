@@ -2,7 +2,7 @@
 # Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
 # another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On a GPU of one
 # multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
-# kernels of its own for chips with little shared memory runs on a simulated RTX 5090.
+# kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
@@ -43,12 +43,14 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || echo "b200:3 tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_skinny tests/conform/matmul.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "b200:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"     # conversions and loads that these chips alone have
+    [ ${#lines[@]} -gt 0 ] || echo "b200:7 $part --kernel cuda_grouped_skinny tests/conform/grouped.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
     [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     # The tiles by tcgen05 by name, several to each thread block.
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6:12 $part"; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_wgmma tests/conform/attention.txt"     # thread blocks that make several tiles

@@ -1,4 +1,4 @@
-/* A tile's results in blocks along a row. Of 32, of mxfp8 or mxfp4: two parts of 16 columns, held in registers. Of 128, of fp8_1x128: more than a thread holds, so they are computed twice: once for
+/* A tile's results in blocks along a row. Of 16, of nvfp4 under a second level that is known: a part. Of 32, of mxfp8 or mxfp4: two parts of 16 columns, held in registers. Of 128, of fp8_1x128: more than a thread holds, so they are computed twice: once for
  * their largest magnitude, and once to be stored.
  *
  *   fp8_1x128    sums -> results of 128 columns -> largest magnitude -> scale;  sums -> results -> codes
@@ -48,6 +48,7 @@ INLINE void store_blocks(const matmul_tiles_arguments *g, const tiles_shape s, c
     row_place place = {row + (int)threadIdx.x % 32, tile->end, 0, halves ? e->half : g->n, row + (int)threadIdx.x % 32, 0};
     const float factor = row_factor(e, place.row, tile->end);
     wide_block block = {0, 0};
+    if (e->block == TILES_PART && row == 0 && tile->col == 0 && share == 0 && threadIdx.x % 32 == 0) *(float *)g->second = g->level;
     float held[TILES_PART];
     int held_col = 0;
 #pragma unroll 1
@@ -58,6 +59,10 @@ INLINE void store_blocks(const matmul_tiles_arguments *g, const tiles_shape s, c
         row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == last ? release : 0);
         if (wide) {
             wide_part(e, values, turn % (2 * each), each, share, place, &block, boxes);
+            continue;
+        }
+        if (e->block == TILES_PART) {
+            store_block_nvfp4(g, values, place);
             continue;
         }
         if (turn % 2 == 1) {

@@ -195,6 +195,7 @@ dw_status grouped_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher
     g->blocks = (int32_t)base_ceil_div(row_bytes, TILES_ROW_BYTES);
     g->units_n = (int32_t)units_of_row(&c, t);
     g->band = (int32_t)band_of(&c, t, run->chip);
+    g->told = (1 << c.tile->sizes.pair) - 1;
     g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
     g->formats = c.product.formats;
     g->a_rows = box_rows(&c);

@@ -54,7 +54,7 @@ INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_bo
     tma_commit();
 }
 
-/* ---- results in blocks of 32 e4m3 or e2m1 along a row ---- */
+/* ---- results in blocks of 32 e4m3 or e2m1, or of 16 e2m1, along a row ---- */
 
 /* What is quantised: rounded to the format in front of it; columns from end on do not count. */
 INLINE void block_round(int format, float *values, int col, int end) {
@@ -113,8 +113,26 @@ INLINE void block_store(const matmul_tiles_arguments *g, const float *values, fl
     else block_store_e4m3(&g->epilogue, values, inverse, p);
 }
 
-/* Two parts of 16 columns side by side, in either order, are a block. Its scale is bit for bit what a quantiser makes of the results; where scales lie in tiles, those of padding rows and
- * columns are zero. */
+/* The scale of a row's block number block, if it is_there; where scales lie in tiles, those of padding rows and columns are zero. */
+INLINE void store_scale(const matmul_tiles_arguments *g, const row_place p, int block, bool is_there, int32_t code) {
+    const matmul_epilogue *e = &g->epilogue;
+    uint8_t *scales = (uint8_t *)e->scales;
+    if (g->scale_step == 0 && is_there) scales[p.row * e->scale_row_stride + block] = (uint8_t)code;
+    if (g->scale_step > 0 && p.row < g->scale_rows && block < 4 * g->scale_step)
+        scales[((int64_t)(p.row / 128) * g->scale_step + block / 4) * 512 + p.row % 32 * 16 + p.row % 128 / 32 * 4 + block % 4] = is_there ? (uint8_t)code : 0;
+}
+
+/* A part of 16 columns is a block of nvfp4. Its scale is bit for bit what a quantiser makes of the results under the second level. */
+INLINE void store_block_nvfp4(const matmul_tiles_arguments *g, float *values, const row_place p) {
+    const matmul_epilogue *e = &g->epilogue;
+    block_round(e->out_format, values, p.col, p.end);
+    const int32_t code = rules_nv_scale(block_largest(0, values), rules_nv_encode_of(g->level));
+    const bool is_there = p.row < p.rows && p.col < p.end;
+    store_scale(g, p, p.col / TCGEN05_CHUNK, is_there, code);
+    if (is_there) block_store_e2m1(e, values, rules_nv_inverse(code, g->level), p);
+}
+
+/* Two parts of 16 columns side by side, in either order, are a block of mxfp8 or mxfp4. Its scale is bit for bit what a quantiser makes of the results. */
 INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *second, const row_place p, int first_col, int second_col) {
     const matmul_epilogue *e = &g->epilogue;
     const int block = p.col / 32;
@@ -123,10 +141,7 @@ INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *se
     const int32_t code = rules_mx_scale(block_largest(block_largest(0, first), second), largest_code(g->result_bits == 4 ? CUDA_e2m1 : CUDA_e4m3), 0);
     const bool is_there = p.row < p.rows && block * 32 < p.end;
     const float inverse = rules_mx_inverse(code);
-    uint8_t *scales = (uint8_t *)e->scales;
-    if (g->scale_step == 0 && is_there) scales[p.row * e->scale_row_stride + block] = (uint8_t)code;
-    if (g->scale_step > 0 && p.row < g->scale_rows && block < 4 * g->scale_step)
-        scales[((int64_t)(p.row / 128) * g->scale_step + block / 4) * 512 + p.row % 32 * 16 + p.row % 128 / 32 * 4 + block % 4] = is_there ? (uint8_t)code : 0;
+    store_scale(g, p, block, is_there, code);
     if (!is_there) return;
     row_place here = p;
     here.col = first_col;

@@ -26,7 +26,7 @@ typedef struct tiles_shape {
     tiles_sizes sizes;
     int pair, n, scale_tiles, promotes, stages;   /* of the sizes */
     int blocks, groups, parts, at, bn, swapped;   /* 1: it is for these; a, b lie turned; they are swapped */
-    int pairs;                    /* of a cluster: 1, or 2, which share their rows of a */
+    int pairs;                    /* of a cluster: 1; or 2, which share their rows of a, where the launch finds room for such */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
@@ -38,7 +38,8 @@ typedef struct tiles_place {
     uint32_t scales_full;         /* barriers of the ring's stages */
     uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
     uint32_t tmem;
-    int rank, number;             /* of the block in its pair; of the pair in its cluster */
+    int rank, number, pairs;      /* of the block in its pair; of the pair in its cluster, and how many there are */
+    int side;                     /* of a unit of two tiles, which one is the pair's */
 } tiles_place;
 
 /* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
@@ -51,13 +52,13 @@ INLINE constexpr bool joins_rows(const tiles_shape s) { return s.swapped && s.sc
 INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
 
 /* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. */
-INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank, int number) {
+INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank, int side) {
     const bool halves = g->epilogue.halving >= 0;
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
     tiles_tile tile;
     tile.row = (place.row * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
     tile.begin = 0, tile.end = g->m, tile.group = 0;
-    tile.col = (place.col * s.pairs + number) * (halves ? s.n / 2 : s.n);
+    tile.col = (place.col * s.pairs + side) * (halves ? s.n / 2 : s.n);
     tile.up = tile.col + (halves && !s.swapped ? g->epilogue.half : tile_columns(g, s) / 2);
     return tile;
 }
@@ -169,7 +170,7 @@ INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, cons
 }
 
 INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_turn *turn, const tiles_place *p, int rank) {
-    if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank, s.pairs > 1 ? p->number : 0);
+    if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank, p->side);
     tiles_tile tile;
     tile.row = (int)turn->published.x, tile.end = (int)turn->published.y, tile.col = (int)turn->published.z;
     tile.begin = tile.row + (int)(turn->published.w & ((1u << SKIP_BITS) - 1)), tile.group = (int)(turn->published.w >> SKIP_BITS);

@@ -20,7 +20,7 @@ typedef struct tile_row {
     const char *image, *entry;
     const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
     bool claims;
-    bool blocks;                  /* its result is in blocks of mxfp8, mxfp4 or fp8_1x128 */
+    bool blocks;                  /* its result is in blocks of mxfp8, mxfp4, nvfp4 or fp8_1x128 */
     bool parts;                   /* thread blocks have equal numbers of blocks of k, whatever tile these are of (parts.cuh) */
     tiles_sizes sizes;
     tiles_layout lies;
@@ -174,12 +174,15 @@ static const char *refuses(const kernel_problem *problem, bool blocks, text *why
 
 const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) { return refuses(problem, false, why); }
 
-static bool is_written(const op_type *out) { return out->format == DW_FORMAT_mxfp8 || out->format == DW_FORMAT_mxfp4 || (out->format == DW_FORMAT_fp8_1x128 && out->scale_layout == DW_SCALE_plain); }
+/* nvfp4 comes with its second level, as op/matmul.c has it. */
+static bool is_written(const op_type *out) {
+    return out->format == DW_FORMAT_nvfp4 || out->format == DW_FORMAT_mxfp8 || out->format == DW_FORMAT_mxfp4 || (out->format == DW_FORMAT_fp8_1x128 && out->scale_layout == DW_SCALE_plain);
+}
 
 const char *matmul_tcgen05_tiles_blocks_refuses(const kernel_problem *problem, text *why) {
     op_type type;
     const op_type *result;
-    if (!is_written(problem->out[0])) return "it writes results in blocks of mxfp8, mxfp4 or fp8_1x128";
+    if (!is_written(problem->out[0])) return "it writes results in blocks of mxfp8, mxfp4, nvfp4 or fp8_1x128";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     return refuses(&plain, true, why);
 }
@@ -238,7 +241,7 @@ static int64_t band_of(const tiles_call *c, const chip_caps *chip) { return tcge
 
 /* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales, 17 for a wait and a commit for the sums of each k-block; issue cycles of a warp's part of 16 columns, and of a step of the post
  * list on it; cycles from the last product of a tile to the release of the columns that the next tile's sums share, a guess by the latencies of chip.def. */
-enum { MULTIPLY_INSTRUCTIONS = 42, COPY_INSTRUCTIONS = 3, PROMOTE_INSTRUCTIONS = 17, LOAD_INSTRUCTIONS = 30, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
+enum { MULTIPLY_INSTRUCTIONS = 40, COPY_INSTRUCTIONS = 3, PROMOTE_INSTRUCTIONS = 17, LOAD_INSTRUCTIONS = 24, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
 
 kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
     const tiles_sizes s = *sizes;
@@ -403,12 +406,15 @@ static void take_parts(kernel_launch *launch, const kernel_run *run, const tiles
 }
 
 /* A result in blocks, and where its scales lie. */
-static void take_result_blocks(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
+static void take_result_blocks(kernel_launch *launch, const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
     const dw_tensor *out = run->call.out[0];
     const bool tiled = out->scale_layout == DW_SCALE_tile128x4;
     g->result_bits = dw_format_bits(out->format);
     g->scale_rows = (int32_t)(tiled ? base_align_up((size_t)c->m, 128) : (size_t)c->m);
-    g->scale_step = tiled ? (int32_t)base_ceil_div(c->n_out, 128) : 0;
+    g->scale_step = tiled ? (int32_t)base_ceil_div(c->n_out, 4 * num_info(out->format)->cols) : 0;
+    if (out->format != DW_FORMAT_nvfp4) return;
+    g->level = op_level(run->call.attrs);
+    cuda_slot(launch, KERNEL_SLOT_SECOND, KERNEL_RESULT, &g->second, 0);
 }
 
 /* An operand as it lies: in rows of k; or turned, in boxes of 64 columns by a stage's 64 of k. */
@@ -437,6 +443,13 @@ static uint32_t formats_of(const tiles_call *c) {
     return c->tile->swapped ? b << 7 | a << 10 | (uint32_t)(c->columns / 8) << 17 : c->product.formats;
 }
 
+/* Two pairs in a cluster where the chip has room for that, else one: so all multiprocessors take part, however many of them lie together. */
+static void take_clusters(const tile_row *t, kernel_launch *launch) {
+    launch->cluster[0] = (uint32_t)t->sizes.pair;
+    launch->preferred[0] = 2 * launch->cluster[0];
+    launch->cluster[1] = launch->cluster[2] = launch->preferred[1] = launch->preferred[2] = 1;
+}
+
 dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *launcher) {
     const tiles_call c = call_of(run);
     const tile_row *t = c.tile;
@@ -456,7 +469,9 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
     g->formats = formats_of(&c);
     g->claims = t->claims;
-    if (c.blocks) take_result_blocks(run, &c, g);
+    g->told = (1 << t->sizes.pair) - 1;
+    if (t->shared) take_clusters(t, &launch);
+    if (c.blocks) take_result_blocks(&launch, run, &c, g);
     if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
     take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : t->shared ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
     take_operand(&launch, 1, &c, c.n, !t->swapped ? t->sizes.n / 2 : t->sizes.scale_tiles == 0 ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_a : g->map_b);

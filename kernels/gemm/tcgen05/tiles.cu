@@ -5,13 +5,14 @@
 #define JOIN(entries, name) matmul_##entries##_##name
 #define NAMED(entries, name) JOIN(entries, name)
 #define TILES_NAMED(name, ...) MATMUL_TILES_ENTRY(name, __VA_ARGS__)
+#define SHARED_NAMED(name, ...) MATMUL_TILES_SHARED_ENTRY(name, __VA_ARGS__)
 
 #if defined(DENSE)
 #define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
-#define TILES_DENSE_SHARED(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__)
+#define TILES_DENSE_SHARED(name, ...) SHARED_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__)
 #define TILES_DENSE_SWAPPED(name, ...)                                                              \
     TILES_NAMED(NAMED(ENTRIES, name##_swapped), SWAPPED, KIND, __VA_ARGS__)                          \
     TILES_NAMED(NAMED(ENTRIES, name##_swapped_parts), SWAPPED | FOR_PARTS, KIND, __VA_ARGS__)
@@ -20,7 +21,7 @@
 #define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
-#define TILES_SCALED_SHARED(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__)
+#define TILES_SCALED_SHARED(name, ...) SHARED_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__)
 #define TILES_SCALED_SWAPPED(name, ...)                                                              \
     TILES_NAMED(NAMED(ENTRIES, name##_swapped), SWAPPED, KIND, __VA_ARGS__)                          \
     TILES_NAMED(NAMED(ENTRIES, name##_swapped_parts), SWAPPED | FOR_PARTS, KIND, __VA_ARGS__)

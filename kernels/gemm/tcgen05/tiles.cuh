@@ -12,7 +12,8 @@
  * tile overlap the epilogue of this one.
  * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
  * says is said to both.
- * Two pairs in a cluster: each block loads half of its rows of a into itself and into the block of the other pair that has the same, so both pairs' products empty a stage.
+ * Two pairs in a cluster: each block loads half of its rows of a into itself and into the block of the other pair that has the same, so both pairs' products empty a stage. Where the chip has room for
+ * no cluster of four, a pair is one by itself, in the same grid, and loads all of its rows.
  * e4m3 with scales by block of k: promote.cuh. Tiles whose blocks of k are several blocks' or pairs': parts.cuh. Few rows, for which the operands are swapped: swap.cuh; what this file calls a is b
  * there, and the other way round.
  * Resources: 1 block a multiprocessor, 256 threads, or 384. Speed: not measured, as no Blackwell was there; the README has what is predicted. */
@@ -20,8 +21,7 @@
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
 
 #include "kernels/gpu/ptx/tcgen05.cuh"
-#include "kernels/gpu/ptx/tma_boxes.cuh"
-#include "kernels/gpu/ptx/tma_pair.cuh"
+#include "kernels/gpu/ptx/tma_plain.cuh"
 #include "kernels/gemm/tcgen05/blocks.cuh"
 #include "kernels/gemm/tcgen05/parts.cuh"
 #include "kernels/gemm/tcgen05/promote.cuh"
@@ -29,30 +29,33 @@
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
 
+/* A number that the compiler keeps in a register, as it cannot make it again: it would for each stage. */
+INLINE uint32_t kept(uint32_t x) { return __shfl_sync(0xffffffff, x, 0); }
+INLINE const tensor_map *kept_map(const uint64_t *map) { return (const tensor_map *)__shfl_sync(0xffffffff, (uint64_t)map, 0); }
+
 /* ---- warp 0: operands ---- */
 
-/* What a warp loads of a tile. second: the row with which the second half of its rows begins, where they come in halves. col, up: rows of the map of b. boxes: of a, that hold rows of the tile's group: little is brought that no row of the group needs. bytes: of all boxes of a
+/* What a warp loads of a tile. second: the row with which the second half of its rows begins, where they come in halves. col, up: rows of the map of b. box, box_bytes, end: rows and bytes of a box of a, where such hold rows of the tile's group, and the row behind the last of them: little is brought that no row of the group needs. bytes: of all boxes of a
  * stage, of a pair both blocks'; rows that are not brought keep what was there before, and give results that nobody stores. */
-typedef struct tiles_loads { int row, second, col, up, boxes; uint32_t bytes; } tiles_loads;
+typedef struct tiles_loads { int row, second, col, up, end, box; uint32_t box_bytes, bytes; } tiles_loads;
 
 INLINE int a_boxes(const matmul_tiles_arguments *g, int row, int end) { return max(0, min(ceil_div(end - row, g->a_rows), TILES_ROWS / g->a_rows)); }
 
-INLINE int b_row_bytes(const matmul_tiles_arguments *g, const tiles_shape s) { return s.kind == KIND_MXFP8 ? g->b_row_bytes : TILES_ROW_BYTES; }
-
 INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
     const int first = b_row(g, s, tile), up = first + tile->up;
-    tiles_loads loads = {tile->row, tile->row + (g->epilogue.halving >= 0 ? g->epilogue.half : TILES_ROWS / 2), rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * b_row_bytes(g, s))};
-    if (s.swapped) loads.bytes = (uint32_t)(s.pair * TILES_ROWS * b_row_bytes(g, s) + g->columns * TILES_ROW_BYTES);
+    tiles_loads loads = {tile->row, tile->row + (g->epilogue.halving >= 0 ? g->epilogue.half : TILES_ROWS / 2), rank == 1 ? up : first + tile->col, up, 0, 0, 0, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * g->b_row_bytes)};
+    if (s.swapped) loads.bytes = (uint32_t)(s.pair * TILES_ROWS * g->b_row_bytes + g->columns * TILES_ROW_BYTES);
     if (!s.groups) return loads;
-    loads.boxes = a_boxes(g, tile->row, tile->end);
-    const int boxes = loads.boxes + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
-    loads.bytes = (uint32_t)(s.n * b_row_bytes(g, s) + boxes * g->a_rows * TILES_ROW_BYTES);
+    const int own = a_boxes(g, tile->row, tile->end), boxes = own + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
+    loads.bytes = (uint32_t)(s.n * g->b_row_bytes + boxes * g->a_rows * TILES_ROW_BYTES);
+    loads.box = (int)kept((uint32_t)g->a_rows), loads.box_bytes = loads.box * TILES_ROW_BYTES;
+    loads.end = loads.row + own * loads.box;
     return loads;
 }
 
 INLINE void load_box(const tiles_shape s, uint32_t to, const tensor_map *map, uint32_t full, int x, int y) {
-    if (s.pair > 1) tma_pair_load_2d(to, map, full, x, y, TMA_EVICT_NORMAL);
-    else tma_load_2d(to, map, full, x, y, TMA_EVICT_NORMAL);
+    if (s.pair > 1) tma_pair_bring_2d(to, map, full, x, y);
+    else tma_bring_2d(to, map, full, x, y);
 }
 
 /* Rows of the product, from number first on, of an operand that lies turned: they are columns there. */
@@ -62,23 +65,33 @@ INLINE void load_turned(const tiles_shape s, uint32_t to, const tensor_map *map,
 }
 
 /* Of the rows of a that a block of each pair has, the half that is this one's, for both. */
-INLINE void load_half_of_a(const tiles_shape s, const tiles_place *p, uint32_t a, const tensor_map *map, uint32_t full, int x, int row) {
+INLINE void load_half_of_a(const tiles_place *p, uint32_t a, const tensor_map *map, uint32_t full, int x, int row) {
     const int first = p->number * (TILES_ROWS / 2);
-    tma_pair_load_2d_multicast(a + first * TILES_ROW_BYTES, map, full, x, row + first, (uint16_t)(5 << p->rank), TMA_EVICT_NORMAL);
+    tma_pair_bring_2d_multicast(a + first * TILES_ROW_BYTES, map, full, x, row + first, (uint16_t)(5 << p->rank));
 }
 
-/* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others; a single block brings them as two boxes, or as one where it has them
+/* Those of a group, in as many boxes as hold any. */
+INLINE void load_group(const tiles_shape s, const tiles_loads *loads, uint32_t a, const tensor_map *map, uint32_t full, int x) {
+#pragma unroll 1
+    for (int row = loads->row; row < loads->end; row += loads->box, a += loads->box_bytes) load_box(s, a, map, full, x, row);
+}
+
+/* All of them, in the same boxes, by a pair that is a cluster by itself. */
+INLINE void load_halves_of_a(const tiles_shape s, uint32_t a, const tensor_map *map, uint32_t full, int x, int row) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) load_box(s, a + i * (TILES_ROWS / 2) * TILES_ROW_BYTES, map, full, x, row + i * (TILES_ROWS / 2));
+}
+
+/* A stage, from column x of the operands on. pairs: of the cluster. Of a pair the first block has the tile's first columns of b, the second one the others; a single block brings them as two boxes, or as one where it has them
  * all. */
-INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
-    const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
+INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const int pairs, const tiles_loads *loads, const tensor_map *map_b, uint32_t a, uint32_t full, int x) {
+    const tensor_map *map_a = (const tensor_map *)g->map_a;
     const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
     if (s.at) load_turned(s, a, map_a, full, x, loads->row, TILES_ROWS);
-    if (s.pairs > 1) load_half_of_a(s, p, a, map_a, full, x, loads->row);
-#pragma unroll 1
-    for (int i = 0; i < (s.groups ? loads->boxes : s.at || s.pairs > 1 || joins_rows(s) ? 0 : 1); i++) {
-        const int down = s.groups ? i * g->a_rows : 0;
-        load_box(s, a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down);
-    }
+    if (pairs > 1) load_half_of_a(p, a, map_a, full, x, loads->row);
+    else if (s.pairs > 1) load_halves_of_a(s, a, map_a, full, x, loads->row);
+    if (s.groups) load_group(s, loads, a, map_a, full, x);
+    else if (!s.at && s.pairs == 1 && !joins_rows(s)) load_box(s, a, map_a, full, x, loads->row);
     if (joins_rows(s)) {
         load_box(s, a, map_a, full, x, loads->row);
         load_box(s, a + TILES_ROWS / 2 * TILES_ROW_BYTES, map_a, full, x, loads->second);
@@ -90,22 +103,25 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
     else load_box(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up);
 }
 
-INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const bool issues = elect_one();
+/* By a block of a cluster of so many pairs. */
+INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const int pairs) {
+    const tensor_map *map_b = kept_map(g->map_b);
+    const bool issues = elect_one(), counts = elect_one() && p->rank == 0;
     const int depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES;
     const uint32_t full = counting(s, p->ring.full);
     ring_turn turn = ring_writer();
     tiles_turn at;
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
-        const tiles_loads loads = loads_of(g, s, &tile, p->rank);
+        tiles_loads loads = loads_of(g, s, &tile, p->rank);
+        loads.bytes = kept(loads.bytes);
         const int end = end_block(g, s, &at) * depth;
 #pragma unroll 1
         for (int x = first_block(s, &at) * depth; x < end; x += depth) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
-                if (p->rank == 0) ring_expect_full(p->ring, turn, loads.bytes);
-                load_stage(g, s, p, &loads, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
+                if (counts) ring_expect_full(p->ring, turn, loads.bytes);
+                load_stage(g, s, p, pairs, &loads, map_b, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
             }
             ring_next(&turn, s.stages);
         }
@@ -130,21 +146,21 @@ INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape
 }
 
 /* A stage, from tile `at` of a row's scales on. to: the stage's scales in shared memory, of a and then of b. of_b: where those of b that this block loads lie behind those of a. */
-INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const scale_places places, uint32_t to, uint32_t of_b, bool loads_b, uint32_t full, int at) {
-    const tensor_map *map_a = (const tensor_map *)g->map_a_scales, *map_b = (const tensor_map *)g->map_b_scales;
+INLINE void load_scales_of_stage(const tiles_shape s, const tiles_place *p, const scale_places places, const tensor_map *map_a, const tensor_map *map_b, uint32_t to, uint32_t of_b, bool loads_b, uint32_t full, int at) {
     const int bytes = s.scale_tiles * TILES_SCALE_TILE;
     if (s.pair > 1) {
-        tma_pair_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
-        if (loads_b) tma_pair_load_3d_multicast(to + of_b, map_b, full, 0, at, places.b, own_blocks(s, p), TMA_EVICT_NORMAL);
+        tma_pair_bring_3d(to, map_a, full, 0, at, places.a);
+        if (loads_b) tma_pair_bring_3d_multicast(to + of_b, map_b, full, 0, at, places.b, own_blocks(s, p));
         return;
     }
-    tma_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
-    tma_load_3d(to + bytes, map_b, full, 0, at, places.b, TMA_EVICT_NORMAL);
-    if (tiles_b_scale_tiles(s.sizes) > 1) tma_load_3d(to + 2 * bytes, map_b, full, 0, at, places.up, TMA_EVICT_NORMAL);
+    tma_bring_3d(to, map_a, full, 0, at, places.a);
+    tma_bring_3d(to + bytes, map_b, full, 0, at, places.b);
+    if (tiles_b_scale_tiles(s.sizes) > 1) tma_bring_3d(to + 2 * bytes, map_b, full, 0, at, places.up);
 }
 
 INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const bool issues = elect_one(), loads_b = tiles_b_scale_tiles(s.sizes) == s.pair || p->rank == 0;
+    const tensor_map *map_a = kept_map(g->map_a_scales), *map_b = kept_map(g->map_b_scales);
+    const bool issues = elect_one(), counts = elect_one() && p->rank == 0, loads_b = tiles_b_scale_tiles(s.sizes) == s.pair || p->rank == 0;
     const uint32_t of_b = (1 + p->rank) * s.scale_tiles * TILES_SCALE_TILE, full = counting(s, p->scales_full);
     ring_turn turn = ring_writer();
     tiles_turn unit;
@@ -156,8 +172,8 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
         for (int at = first_block(s, &unit) * s.scale_tiles; at < end; at += s.scale_tiles) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
-                if (p->rank == 0) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
-                load_scales_of_stage(g, s, p, places, stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), of_b, loads_b, full + turn.stage * BARRIER_BYTES, at);
+                if (counts) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
+                load_scales_of_stage(s, p, places, map_a, map_b, stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), of_b, loads_b, full + turn.stage * BARRIER_BYTES, at);
             }
             ring_next(&turn, s.stages);
         }
@@ -207,11 +223,11 @@ typedef struct tiles_products {
     uint32_t formats;
 } tiles_products;
 
-/* A stage, which begins at operands; low words of descriptors carry all that differs between stages. Scales are copied behind the products of the stage before: both are done in order. */
-INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t operands, uint32_t first) {
+/* A stage, which begins at 16 times a; low words of descriptors carry all that differs between stages. Scales are copied behind the products of the stage before: both are done in order. */
+INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t a, uint32_t first) {
     const uint64_t rows_a = s.at ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), rows_b = s.bn ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), scale_rows = tcgen05_rows_descriptor(0);
     const uint32_t step_a = s.at ? 128 : 2, step_b = s.bn ? 128 : 2;
-    const uint32_t a = operands >> 4, b = a + TILES_ROWS * TILES_ROW_BYTES / 16, scales = a + tiles_operand_bytes(s.sizes) / 16, tile = TILES_SCALE_TILE / 16;
+    const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES / 16, scales = a + tiles_operand_bytes(s.sizes) / 16, tile = TILES_SCALE_TILE / 16;
     const int b_tiles = tiles_b_scale_tiles(s.sizes);
 #pragma unroll
     for (int i = 0; i < s.scale_tiles; i++) copy_scales(s, p->scales + 4 * i, scale_rows | (scales + i * tile));
@@ -242,6 +258,8 @@ INLINE void pass_sums(const tiles_shape s, const tiles_place *p, bool issues, ri
 
 INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
+    const uint32_t data = p->data >> 4;
+    const uint16_t told = (uint16_t)(s.pairs > 1 ? (1u << cluster_blocks()) - 1 : kept((uint32_t)g->told));
     ring_turn turn = ring_reader(), sums = ring_writer();
     tiles_turn at;
     int second = 0;
@@ -259,8 +277,8 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
             if (s.scale_tiles > 0) mbarrier_wait(p->scales_full + turn.stage * BARRIER_BYTES, turn.phase);
             ring_wait_full(p->ring, turn);
             if (issues) {
-                multiply_stage(s, &products, stage_at(p, s, turn.stage), !s.promotes && block > first);
-                commit(s, ring_empty(p->ring, turn.stage), s.pairs > 1 ? 15 : BOTH_BLOCKS);
+                multiply_stage(s, &products, data + turn.stage * (tiles_stage_bytes(s.sizes) / 16), !s.promotes && block > first);
+                commit(s, ring_empty(p->ring, turn.stage), told);
             }
             ring_next(&turn, s.stages);
             if (s.promotes) pass_sums(s, p, issues, &sums, &second);
@@ -344,13 +362,15 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
     p.sums = ring_at(p.scales_full + s.stages * BARRIER_BYTES, 2);
     p.rank = s.pair > 1 ? cluster_rank() & 1 : 0;
     p.number = s.pairs > 1 ? cluster_rank() >> 1 : 0;
+    p.pairs = s.pairs > 1 ? cluster_blocks() / 2 : 1;
+    p.side = s.pairs > 1 ? blockIdx.x / 2 % 2 : 0;
     return p;
 }
 
 /* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. Only claims and published tiles use the ring of claims. */
 INLINE void init_barriers(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     if (s.groups || g->claims) ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
-    ring_init(p->ring, s.stages, 1, s.pairs);
+    ring_init(p->ring, s.stages, 1, p->pairs);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
     if (s.promotes) ring_init(p->scale_slots, TILES_SLOTS, 32, tiles_store_warps(s.sizes));
     ring_init(p->sums, sums_turns(s), 1, s.pair * tiles_store_warps(s.sizes));
@@ -382,7 +402,8 @@ INLINE constexpr bool gives_registers(const tiles_shape s) { return s.promotes &
 /* Warps 0 to 3. */
 INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, int warp) {
     if (warp == LOAD_WARP) {
-        load_tiles(g, s, p);
+        if (s.pairs > 1 && p->pairs > 1) load_tiles(g, s, p, 2);
+        else load_tiles(g, s, p, 1);
     } else if (warp == MULTIPLY_WARP) {
         if (p->rank == 0) multiply_tiles(g, s, p);
     } else if (warp == SCALE_WARP) {
@@ -429,16 +450,20 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     else tmem_dealloc(p.tmem, columns);
 }
 
-#define MATMUL_TILES_ENTRY(name, what, kind, ...)                                                                                                        \
+#define TILES_ENTRY_OF(clusters, name, what, kind, ...)                                                                                                  \
     static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind), kind == KIND_E4M3_BLOCK};                                            \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                               \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");       \
-    extern "C" __global__ void __cluster_dims__(name##_sizes.pair * ((what) & SHARED_A ? 2 : 1), 1, 1) __launch_bounds__(tiles_threads(name##_sizes), 1)                               \
+    extern "C" __global__ void clusters __launch_bounds__(tiles_threads(name##_sizes), 1)                                                                 \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                                 \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                      \
         const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, sizes.promotes, tiles_stages(sizes), ((what) & FOR_BLOCKS) != 0, \
                                    ((what) & FOR_GROUPS) != 0, ((what) & FOR_PARTS) != 0, ((what) & TURNED_A) != 0, ((what) & TURNED_B) != 0, ((what) & SWAPPED) != 0, (what) & SHARED_A ? 2 : 1}; \
         matmul_tiles(&arguments, shape);                                                                                                                 \
     }
+
+#define MATMUL_TILES_ENTRY(name, ...) TILES_ENTRY_OF(__cluster_dims__(name##_sizes.pair, 1, 1), name, __VA_ARGS__)
+/* The launch says the sizes of clusters: two pairs, or one. */
+#define MATMUL_TILES_SHARED_ENTRY(name, ...) TILES_ENTRY_OF(, name, __VA_ARGS__)
 
 #endif

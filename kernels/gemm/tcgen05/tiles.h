@@ -100,9 +100,12 @@ typedef struct matmul_tiles_arguments {
     int32_t b_row_bytes;          /* of b's 128 bytes of a row in shared memory those that TMA counts: 128, or 64 of mxfp4 beside mxfp8 */
     int32_t a_rows;               /* rows of a's boxes, with groups: 16, 32, 64 or 128 */
     int32_t result_bits;          /* of an element of a result in blocks: 8 or 4 */
+    float level;                  /* of a result in nvfp4: its second level, which is also stored at second */
+    uint64_t second;
     int32_t columns;              /* of a tile of swapped operands: rows of a, rounded up to whole instructions. There m counts rows of b, n those of a, and map_a is b's */
     uint64_t a_scales, b_scales;  /* fp32 by block of k: of rows of a, and of 128 columns of b; scale_stride: from a row of them to the next */
     int32_t scale_stride;
+    int32_t told;                 /* a bit for each block of a pair: whom a commit of a stage is told to */
     int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
     matmul_groups groups;         /* of the entries for groups */
     matmul_parts parts;           /* of the entries for parts */

@@ -9,6 +9,7 @@
  *     output y %4 */
 #include "pass/fuse/fuse.h"
 
+#include <float.h>
 #include <string.h>
 
 /* ---- what rows share ---- */
@@ -190,9 +191,18 @@ dw_status fuse_linear_cast(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
+/* The second level under which a quantize to nvfp4 works: the attribute, or a number as its operand. 0: it is known in a run only. */
+static float level_of(const ir_node *quantize) {
+    const ir_node *given = ir_def(ir_in(quantize, 1), OP_fill);
+    const double level = given != NULL ? ir_real(given, OP_ATTR_value) : ir_real(quantize, OP_ATTR_level);
+    return quantize->op == OP_quantize && num_info(ir_out(quantize)->type.format)->second == 1 && !ir_bool(quantize, OP_ATTR_floor) && !ir_bool(quantize, OP_ATTR_search) && level > 0 && level <= FLT_MAX
+               ? (float)level : 0;
+}
+
 /* A product with a weight that only a quantize reads takes its format. What is quantised is the result in the format it had, so that no bit changes. */
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
-    const dw_format to = fuse_blocks(node);
+    const float level = node->op == OP_quantize ? level_of(node) : 0;
+    const dw_format to = level > 0 ? ir_out(node)->type.format : fuse_blocks(node);
     const ir_node *linear = to != DW_FORMAT_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
     if (linear == NULL || linear->op != OP_matmul) return DW_OK;
     dw_format via = ir_out(linear)->type.format;
@@ -205,6 +215,7 @@ dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     }
     attrs[count++] = op_set_format(OP_ATTR_to, to);
     if (via != DW_FORMAT_f32) attrs[count++] = op_set_format(OP_ATTR_via, via);
+    if (level > 0) attrs[count++] = op_set_real(OP_ATTR_level, level);
     fuse_cursor(graph, node, linear);
     TRY(ir_emit(graph, OP_matmul, n_in, in, count, attrs, &made));
     return fuse_replace(graph, ir_out(node), made, changed);
