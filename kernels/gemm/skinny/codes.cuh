@@ -20,26 +20,34 @@ INLINE bool has_whole_codes(const skinny_arguments *g, const matmul_rows *x) { r
 
 INLINE float scale_of_unit(const matmul_rows *x, int64_t scales, int unit) { return ((const float *)x->scales.data)[scale_index(&x->scales, scales, unit / CODES_LANES)]; }
 
-/* This lane's part of a row of codes. is_b: it is read once. */
+/* Unit u of this lane, of a row of codes. is_b: it is read once. */
+INLINE uint4 load_code(const skinny_arguments *g, const bool is_b, const vector_place *p, const int u, const uint8_t *codes, bool is_there, bool whole, uint64_t policy) {
+    const int at = unit_at(g, p, u) * CODES_DEPTH;
+    if (!is_there || !has_unit(g, p, u)) return make_uint4(0, 0, 0, 0);
+    if (!whole) return gather_unit(8, codes, at, min(CODES_DEPTH, g->k - at));
+    return is_b ? ld_global_policy(codes + at, policy) : *(const uint4 *)(codes + at);
+}
+
+/* This lane's part of it. */
 INLINE void load_codes(const skinny_arguments *g, const bool is_b, const int units, const vector_place *p, int row, bool is_there, uint64_t policy, uint4 *to) {
     const matmul_rows *x = is_b ? &g->b : &g->a;
     const uint8_t *codes = (const uint8_t *)x->data + row * x->row_bytes;
     const bool whole = has_whole_codes(g, x);
 #pragma unroll
-    for (int u = 0; u < units; u++) {
-        const int at = (p->first + u * 32) * CODES_DEPTH;
-        to[u] = make_uint4(0, 0, 0, 0);
-        if (!is_there || !has_unit(g, p, u)) continue;
-        if (!whole) to[u] = gather_unit(8, codes, at, min(CODES_DEPTH, g->k - at));
-        else if (is_b) to[u] = ld_global_policy(codes + at, policy);
-        else to[u] = *(const uint4 *)(codes + at);
+    for (int u = 0; u < units; u += 2) {
+        if (is_b && is_there && whole && has_two_units(g, p, u, codes)) {
+            load_two_units(g, p, u, codes, policy, &to[u], &to[u + 1]);
+        } else {
+            to[u] = load_code(g, is_b, p, u, codes, is_there, whole, policy);
+            to[u + 1] = load_code(g, is_b, p, u + 1, codes, is_there, whole, policy);
+        }
     }
 }
 
 INLINE void load_scales(const skinny_arguments *g, const matmul_rows *x, const int units, const vector_place *p, int row, float *to) {
     const int64_t scales = scales_of_row(&x->scales, row);
 #pragma unroll
-    for (int u = 0; u < units; u++) to[u] = has_unit(g, p, u) ? scale_of_unit(x, scales, p->first + u * 32) : 0;
+    for (int u = 0; u < units; u++) to[u] = has_unit(g, p, u) ? scale_of_unit(x, scales, unit_at(g, p, u)) : 0;
 }
 
 /* The whole of a, from bf16 or f16, as a quantiser in front of the product would have left it, into shared memory: codes, [k] rounded up to 128, and the scales of blocks behind them. A thread has eight elements at a
@@ -72,7 +80,7 @@ INLINE void read_codes(const skinny_arguments *g, const int units, const vector_
     const int all = (g->k + 127) / 128 * 128;
 #pragma unroll
     for (int u = 0; u < units; u++) {
-        const int unit = p->first + u * 32;
+        const int unit = unit_at(g, p, u);
         to->codes[u] = make_uint4(0, 0, 0, 0);
         to->scales[u] = 0;
         if (!has_unit(g, p, u)) continue;

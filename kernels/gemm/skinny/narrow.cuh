@@ -7,11 +7,18 @@
  *
  * An element of a is one f16 number. Where its format has a longer range (bf16, MX), 256 k of a row, a span, are multiplied by a power of two that brings the largest
  * of them into [2^14, 2^15): elements down to 2^-31 of it are exact, lesser ones are off by 2^-39 of it at most. Pairs of e2m1 carry 2^-14, which alpha gives back.
- * What the machine has least of are bit operations, 16 lanes a cycle: of e2m1 they are 9 for 8 elements. */
+ * What the machine has least of are bit operations, 16 lanes a cycle: of e2m1 they are 9 for 8 elements. Chips of the sm_100 family convert pairs of them, 4 instructions for 8 elements; there 2^-14 is
+ * a factor of a's rows. */
 #ifndef KERNELS_GEMM_SKINNY_NARROW_CUH
 #define KERNELS_GEMM_SKINNY_NARROW_CUH
 
 INLINE bool is_mx(const skinny_shape s) { return s.weights >= SKINNY_MXFP8 && s.weights <= SKINNY_MXFP4; }
+
+#if defined(PTX_HAS_DECODE)
+enum { NARROW_CONVERTS = 1 };      /* pairs of e2m1 are neighbours, as an instruction gives them */
+#else
+enum { NARROW_CONVERTS = 0 };
+#endif
 
 /* ---- a ---- */
 
@@ -91,7 +98,7 @@ INLINE narrow_spans fetch_spans(const skinny_arguments *g, const skinny_shape s,
 INLINE void store_pairs(const skinny_shape s, uint32_t slab, int unit, int row, int rows, const uint4 pairs) {
     const uint32_t block = slab + unit / 4 * group_pitch(s, rows) + row * 64;
     if (bits_of(s) == 4) {
-        st_shared_u32x4(block + unit % 4 * 16, ordered_pairs(s, pairs));
+        st_shared_u32x4(block + unit % 4 * 16, NARROW_CONVERTS ? pairs : ordered_pairs(s, pairs));
     } else {
         const uint32_t to = block + unit % 2 * 32 + unit % 4 / 2 * 8;
         st_shared_u32x2(to, pairs.x, pairs.y);
@@ -164,6 +171,7 @@ INLINE void fill_narrow(const skinny_arguments *g, const skinny_shape s, uint32_
         const int unit = own.span * (NARROW_SPAN / 8) + lane, step = unit / step_units;
         float factor = has_block_factors(g, s) ? __uint_as_float(batch->scales[0]) : 1;
         const uint4 pairs = as_codes ? pairs_of_codes(batch->raw[0]) : pairs_of_unit(g, s, amax, own.row, batch->raw[0], batch->scales[0], &factor);
+        if (NARROW_CONVERTS && bits_of(s) == 4) factor *= 0x1p-14f;
         if (step < steps) {
             store_pairs(s, slab, unit, own.row, g->m, pairs);
             if (lane % step_units == 0) st_shared_f32(slab_factors + (step * g->m + own.row) * 4, factor);
@@ -188,14 +196,19 @@ INLINE narrow_place narrow_place_of(const skinny_shape s, uint32_t sums) {
                           sums + threadIdx.x / 32 * (s.tiles * 8 * SKINNY_SUM_PITCH * 4)};
 }
 
-/* Elements j and j + 4 of a word of e2m1 codes, times 2^-14: a code's three low bits are the low bits of f16's exponent and the first of its fraction, all in its upper
+/* Neighbours in a word of e2m1 codes where an instruction converts them; else elements j and j + 4, times 2^-14: a code's three low bits are the low bits of f16's exponent and the first of its fraction, all in its upper
  * byte. */
 INLINE void half_pairs_of_e2m1(uint32_t word, uint32_t pairs[4]) {
+#if defined(PTX_HAS_DECODE)
+#pragma unroll
+    for (int i = 0; i < 4; i++) pairs[i] = cvt_f16x2_e2m1x2(word, i);
+#else
     const uint32_t shifted = word << 4, odd = (word & 0x80808080) | (word >> 3 & 0x0e0e0e0e), even = (shifted & 0x80808080) | (word << 1 & 0x0e0e0e0e);
     pairs[0] = prmt(even, 0, 0x2404);
     pairs[1] = prmt(odd, 0, 0x2404);
     pairs[2] = even & 0xff00ff00;
     pairs[3] = odd & 0xff00ff00;
+#endif
 }
 
 INLINE uint32_t half_pair_of(const skinny_shape s, uint32_t codes) {

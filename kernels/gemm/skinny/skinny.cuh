@@ -19,9 +19,9 @@
 #define KERNELS_GEMM_SKINNY_SKINNY_CUH
 
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/decode.cuh"
 #include "kernels/gpu/ptx/half.cuh"
 #include "kernels/gpu/ptx/mma.cuh"
-#include "kernels/gpu/ptx/policy.cuh"
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gemm/group_rows.cuh"
 #include "kernels/gemm/rows.cuh"

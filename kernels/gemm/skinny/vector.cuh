@@ -14,20 +14,24 @@
 /* Rows of b that a warp has at most. */
 enum { VECTOR_ROWS_MOST = 4 };
 
-/* Which rows of b a warp multiplies, and of their units of 16 bytes this lane's first; units: of a row. */
-typedef struct vector_place { int row[VECTOR_ROWS_MOST], team, part, first, units; bool is_there[VECTOR_ROWS_MOST]; } vector_place;
+/* Which rows of b a warp multiplies, and of their units of 16 bytes this lane's first; units: of a row. own: the row that is this lane's at the end, number lane % rows of the warp's. */
+typedef struct vector_place { int row[VECTOR_ROWS_MOST], team, part, first, units, own; bool is_there[VECTOR_ROWS_MOST], has_own; } vector_place;
+
+/* Row r of number at of a warp's rows; one that is not there is the last one. */
+INLINE int vector_row(const skinny_arguments *g, const int rows, int at, int r, bool *is_there) {
+    const bool halves = g->epilogue.halving >= 0;
+    const int own = rows / 2, col = halves ? at * own + r % own : at * rows + r;
+    *is_there = col < (halves ? g->epilogue.half : g->n);
+    return min(halves ? col + r / own * g->epilogue.half : col, g->n - 1);
+}
 
 /* depth: of k, a unit. */
 INLINE vector_place vector_place_of(const skinny_arguments *g, const int rows, const int depth) {
     const int warp = threadIdx.x / 32, teams = SKINNY_VECTOR_WARPS / g->parts, team = warp / g->parts, at = blockIdx.x * teams + team;
-    const bool halves = g->epilogue.halving >= 0;
     vector_place p = {.team = team, .part = warp % g->parts, .first = warp % g->parts * g->span * 32 + (int)threadIdx.x % 32, .units = (g->k + depth - 1) / depth};
 #pragma unroll
-    for (int r = 0; r < rows; r++) {
-        const int own = rows / 2, col = halves ? at * own + r % own : at * rows + r;
-        p.is_there[r] = col < (halves ? g->epilogue.half : g->n);
-        p.row[r] = min(halves ? col + r / own * g->epilogue.half : col, g->n - 1);
-    }
+    for (int r = 0; r < rows; r++) p.row[r] = vector_row(g, rows, at, r, &p.is_there[r]);
+    p.own = vector_row(g, rows, at, (int)threadIdx.x % rows, &p.has_own);
     return p;
 }
 
@@ -36,20 +40,51 @@ INLINE vector_place vector_place_of(const skinny_arguments *g, const int rows, c
 /* Are a row's units whole, each at a multiple of 16 bytes? */
 INLINE bool has_whole_units(const skinny_arguments *g, const matmul_rows *x) { return is_aligned(x) && g->k % 8 == 0; }
 
-/* Is unit number u of this lane one of the row's? */
-INLINE bool has_unit(const skinny_arguments *g, const vector_place *p, const int u) { return u < g->span && p->first + u * 32 < p->units; }
+/* Where unit number u of this lane lies in a row. A warp's lanes have neighbours; where loads of 32 bytes are there, each lane has two of them side by side, but for the last one of an odd number. */
+INLINE int unit_at(const skinny_arguments *g, const vector_place *p, const int u) {
+#if defined(PTX_HAS_DECODE)
+    if ((u | 1) < g->span) return p->first + (u & ~1) * 32 + (int)threadIdx.x % 32 + u % 2;
+#endif
+    return p->first + u * 32;
+}
+
+/* Is it one of the row's? */
+INLINE bool has_unit(const skinny_arguments *g, const vector_place *p, const int u) { return u < g->span && unit_at(g, p, u) < p->units; }
+
+/* Of a row of whole units: are u and u + 1 both there, side by side at a multiple of 32 bytes, where a load brings so many? */
+INLINE bool has_two_units(const skinny_arguments *g, const vector_place *p, const int u, const uint8_t *row) {
+#if defined(PTX_HAS_DECODE)
+    return has_unit(g, p, u + 1) && ((uint64_t)row & 31) == 0;
+#else
+    return false;
+#endif
+}
+
+INLINE void load_two_units(const skinny_arguments *g, const vector_place *p, const int u, const uint8_t *row, uint64_t policy, uint4 *first, uint4 *second) {
+#if defined(PTX_HAS_DECODE)
+    const global_wide two = ld_global_policy_wide(row + unit_at(g, p, u) * 16, policy);
+    *first = two.low, *second = two.high;
+#endif
+}
+
+INLINE uint4 load_unit(const skinny_arguments *g, const vector_place *p, const int u, const uint8_t *row, bool is_there, bool whole, uint64_t policy) {
+    const int unit = unit_at(g, p, u);
+    if (!is_there || !has_unit(g, p, u)) return make_uint4(0, 0, 0, 0);
+    return whole ? ld_global_policy(row + unit * 16, policy) : gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
+}
 
 /* This lane's part of row r of b. */
 INLINE void load_row(const skinny_arguments *g, const int units, const vector_place *p, const int r, uint64_t policy, uint4 b[SKINNY_VECTOR_UNITS(2)]) {
     const uint8_t *row = (const uint8_t *)g->b.data + p->row[r] * g->b.row_bytes;
-    const bool whole = has_whole_units(g, &g->b);
+    const bool whole = has_whole_units(g, &g->b), is_there = p->is_there[r];
 #pragma unroll
-    for (int u = 0; u < units; u++) {
-        const int unit = p->first + u * 32;
-        const bool is_there = has_unit(g, p, u) && p->is_there[r];
-        b[u] = make_uint4(0, 0, 0, 0);
-        if (is_there && whole) b[u] = ld_global_policy(row + unit * 16, policy);
-        if (is_there && !whole) b[u] = gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
+    for (int u = 0; u < units; u += 2) {
+        if (is_there && whole && has_two_units(g, p, u, row)) {
+            load_two_units(g, p, u, row, policy, &b[u], &b[u + 1]);
+        } else {
+            b[u] = load_unit(g, p, u, row, is_there, whole, policy);
+            b[u + 1] = load_unit(g, p, u + 1, row, is_there, whole, policy);
+        }
     }
 }
 
@@ -58,7 +93,7 @@ INLINE void load_vector(const skinny_arguments *g, const int units, const vector
     const bool whole = has_whole_units(g, &g->a);
 #pragma unroll
     for (int u = 0; u < units; u++) {
-        const int unit = p->first + u * 32;
+        const int unit = unit_at(g, p, u);
         a[u] = make_uint4(0, 0, 0, 0);
         if (!has_unit(g, p, u)) continue;
         a[u] = whole ? raw_unit(16, row + unit * 16) : gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
@@ -69,23 +104,9 @@ INLINE void load_vector(const skinny_arguments *g, const int units, const vector
 typedef struct vector_early { float operand, of_col, of_row, all; } vector_early;
 static_assert(VECTOR_ROWS_MOST * MATMUL_STEPS <= 32, "each step has a lane for each row");
 
-/* This lane's row of b: number lane % rows of the warp's. */
-INLINE int own_row(const vector_place *p, const int rows) {
-    int row = p->row[0];
-#pragma unroll
-    for (int r = 1; r < rows; r++) row = (int)threadIdx.x % rows == r ? p->row[r] : row;
-    return row;
-}
-INLINE bool has_own_row(const vector_place *p, const int rows) {
-    bool is_there = p->is_there[0];
-#pragma unroll
-    for (int r = 1; r < rows; r++) is_there = (int)threadIdx.x % rows == r ? p->is_there[r] : is_there;
-    return is_there;
-}
-
 INLINE vector_early load_early(const skinny_arguments *g, const vector_place *p, const int rows) {
     const matmul_epilogue *e = &g->epilogue;
-    const int lane = threadIdx.x % 32, i = lane / rows, col = own_row(p, rows);
+    const int lane = threadIdx.x % 32, i = lane / rows, col = p->own;
     vector_early early = {0, 1, 1, e->alpha};
     if (p->part != 0) return early;
     if (i < e->count && e->steps[i].data != 0 && (e->halving < 0 || i < e->halving || lane % rows < rows / 2)) early.operand = load_operand(&e->steps[i], col * e->steps[i].col_stride);
@@ -145,7 +166,7 @@ INLINE void end_vector(const skinny_arguments *g, const vector_place *p, const i
 #pragma unroll 1
         for (int i = first + 1; i < e->count; i++) y = apply_step_to(e->steps[i].step, y, __shfl_sync(~0u, early->operand, i * rows + r % (rows / 2)));
     }
-    if (lane < stored && has_own_row(p, rows)) store_result(e, y, 0, own_row(p, rows));
+    if (lane < stored && p->has_own) store_result(e, y, 0, p->own);
 }
 
 /* ---- all of it ---- */
