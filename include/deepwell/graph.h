@@ -67,6 +67,8 @@ typedef struct dw_gradient_options {
                              * the new graph's note "logits.whole" says why */
     int columns;            /* rows of such logits are made so long, by -inf behind the classes, that their length is a multiple of this number, at most 1024: a GPU's kernels read rows best that begin
                              * at multiples of 16 bytes. No number changes. 0, 1: as they are */
+    int merged;             /* 1: products that project one value to query, key and value of an attention, by trained weights of modules beside each other, become one, and so do their gradients; their sums
+                             * have another order. 0: they stay apart */
 } dw_gradient_options;
 /* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format; its note "loss" names the loss. A trained parameter is a state of
  * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.

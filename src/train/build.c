@@ -207,7 +207,8 @@ static dw_status derive(const ir_graph *source, const dw_trainer_options *option
     if (status == DW_OK && is_scaled) status = add_scaled(graph, graphs->loss, graphs->weighs ? TRAIN_FACTOR : TRAIN_SCALE, scaled);
     if (status == DW_OK) status = train_choose_chunks(graph, options, &graphs->chunks);
     const dw_gradient_options wanted = {.loss = is_scaled ? scaled : graphs->loss, .trained = options->trained, .recompute = options->recompute,
-                                        .chunks = graphs->chunks.count, .columns = graphs->chunks.multiple};
+                                        .chunks = graphs->chunks.count, .columns = graphs->chunks.multiple,
+                                        .merged = options->policy == NULL && !train_is_on_cpu(options)};   /* a policy names them one by one; a CPU gains nothing */
     if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, joint);
     if (status == DW_OK) status = drop_outputs(*joint, graphs->loss, false);
     if (status == DW_OK) status = find_loss(*joint, graphs->loss, &graphs->loss);   /* whose name is the joint graph's from now on */

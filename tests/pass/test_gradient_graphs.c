@@ -317,6 +317,64 @@ static void longer_rows_of_logits_change_no_number(void **state) {
     fails(layers, &(dw_gradient_options){.columns = 2000}, DW_INVALID, "columns is 2000");
 }
 
+/* One attention of two heads of queries on one of keys and values. */
+#define PROJECTED(q, k, bias)                                                                                                                                                                       \
+    "graph attention\n  symbol s 1..\n  input x f32[1,s,8]\n  param wq f32[8,8]\n  param wk f32[4,8]\n  param wv f32[4,8]\n  param bq f32[8]\n  param bk f32[4]\n  param bv f32[4]\n"                     \
+    "  %1 = matmul x, wq {bt=true} at \"" q "\" role attention\n  %2 = add %1, bq\n  %3 = matmul x, wk {bt=true} at \"" k "\" role attention\n" bias                                                          \
+    "  %5 = matmul x, wv {bt=true} at \"a.attn.v\" role attention\n  %6 = add %5, bv\n  %7 = reshape %2 {shape=[1,s,2,4]}\n  %8 = transpose %7 {order=[0,2,1,3]}\n"                                        \
+    "  %9 = reshape %4 {shape=[1,1,s,4]}\n  %10 = reshape %6 {shape=[1,1,s,4]}\n  %11 = attention %8, %9, %10 {scale=0.5,causal=true}\n  %12 = mul %11, %11\n  %13 = sum %12 {axes=[0,1,2,3]}\n  output loss %13\n"
+
+static void projections_of_one_attention_become_one_product(void **state) {
+    static const struct { const char *text; int forward, wgrad, dgrad; } cases[] = {
+        {PROJECTED("a.attn.q", "a.attn.k", "  %4 = add %3, bk\n"), 1, 1, 1},
+        {PROJECTED("a.attn.q", "b.attn.k", "  %4 = add %3, bk\n"), 2, 2, 2},        /* another module's */
+        {PROJECTED("a.attn.q", "a.attn.k", "  %4 = mul %3, bk\n"), 2, 2, 2},        /* without a bias */
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_context *context;
+        dw_graph *graph, *apart, *merged;
+        evaluation *runs[2];
+        int forward = 0;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        if (parse(context, cases[i].text, &graph) != DW_OK || dw_graph_gradient(graph, &(dw_gradient_options){.inputs = "x", .trained = "*"}, &apart) != DW_OK ||
+            dw_graph_gradient(graph, &(dw_gradient_options){.inputs = "x", .trained = "*", .merged = 1}, &merged) != DW_OK)
+            fail_msg("%s", dw_context_error(context));
+        for (const ir_node *node = merged->first; node != NULL; node = node->next) forward += node->op == OP_matmul && node->origin.phase == NULL;
+        assert_int_equal(forward, cases[i].forward);
+        assert_int_equal(count_of(merged, OP_matmul, "wgrad"), cases[i].wgrad);
+        assert_int_equal(count_of(merged, OP_matmul, "dgrad"), cases[i].dgrad);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(evaluation_create(k == 0 ? apart : merged, &runs[k]), DW_OK);
+            if (evaluation_bind_random(runs[k], 5) != DW_OK || evaluation_run(runs[k]) != DW_OK) fail_msg("%s", dw_context_error(context));
+        }
+        for (size_t k = 0; k < apart->output_count; k++) {
+            const char *name = apart->outputs[k].name;
+            const dw_tensor *a = evaluation_output(runs[0], name), *b = evaluation_output(runs[1], name);
+            for (int64_t e = 0; e < op_tensor_count(a); e++) {
+                const double x = num_load(DW_FORMAT_f32, a->data, e), y = num_load(DW_FORMAT_f32, b->data, e);
+                if (!(fabs(x - y) <= 1e-5 * (1 + fabs(x)))) fail_msg("case %d, %s, element %d: %g, apart %g", (int)i, name, (int)e, y, x);
+            }
+        }
+        for (int k = 0; k < 2; k++) evaluation_destroy(runs[k]);
+        dw_graph_destroy(apart);
+        dw_graph_destroy(merged);
+        dw_graph_destroy(graph);
+        dw_context_destroy(context);
+    }
+}
+
+static dw_status merge_once(dw_context *context, void *argument) {
+    dw_graph *graph, *gradients;
+    (void)argument;
+    dw_status status = parse(context, PROJECTED("a.attn.q", "a.attn.k", "  %4 = add %3, bk\n"), &graph);
+    if (status != DW_OK) return status;
+    status = dw_graph_gradient(graph, &(dw_gradient_options){.merged = 1}, &gradients);
+    dw_graph_destroy(gradients);
+    dw_graph_destroy(graph);
+    return status;
+}
+
 static void logits_that_something_else_reads_stay_whole(void **state) {
     dw_context *context;
     dw_graph *graph = NULL, *gradients = NULL;
@@ -411,6 +469,7 @@ static dw_status derive_once(dw_context *context, void *argument) {
 static void every_allocation_may_fail(void **state) {
     (void)state;
     test_every_allocation(derive_once, NULL);
+    test_every_allocation(merge_once, NULL);
 }
 
 int main(void) {
@@ -423,6 +482,7 @@ int main(void) {
         cmocka_unit_test(levels_say_what_is_made_again),
         cmocka_unit_test(parts_of_logits_come_one_after_the_other),
         cmocka_unit_test(longer_rows_of_logits_change_no_number),
+        cmocka_unit_test(projections_of_one_attention_become_one_product),
         cmocka_unit_test(logits_that_something_else_reads_stay_whole),
         cmocka_unit_test(what_cannot_be_derived_is_named),
         cmocka_unit_test(random_graphs_have_gradients),

@@ -135,6 +135,11 @@ gradient_level gradient_recompute_of(const gradient_recompute *rules, const ir_n
 /* Of a graph with its backward part: what the rules let be made again is, and what is forced. Ids and orders are not dense then. */
 dw_status gradient_make_again(ir_graph *graph, const gradient_recompute *rules, ir_node *const *forced, size_t forced_count);
 
+/* ---- merge.c ---- */
+
+/* The projections of one attention by trained weights become one product. */
+dw_status gradient_merge(ir_graph *graph);
+
 /* ---- logits in parts (chunk.c) ---- */
 
 enum { GRADIENT_CHUNKS = 64, GRADIENT_COLUMNS = 1024 };      /* at most */

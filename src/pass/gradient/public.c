@@ -132,6 +132,7 @@ static dw_status derive(ir_graph *graph, const dw_gradient_options *options, con
     TRY(find_structure(graph));
     TRY(gradient_read_recompute(scratch, options->recompute, &rules));
     TRY(gradient_check_recompute(graph, &rules));
+    if (options->merged) TRY(gradient_merge(graph));
     if (options->chunks > 1 || options->columns > 1) TRY(gradient_chunk(graph, options->chunks > 1 ? options->chunks : 1, options->columns, scratch, &chunks));
     TRY(find_loss(graph, *name, &loss));
     TRY(gradient_derive(graph, loss, options->inputs));
