@@ -333,7 +333,7 @@ static void projections_of_one_attention_become_one_product(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         dw_context *context;
-        dw_graph *graph, *apart, *merged;
+        dw_graph *graph, *apart = NULL, *merged = NULL;
         evaluation *runs[2];
         int forward = 0;
         assert_int_equal(dw_context_create(NULL, &context), DW_OK);
