@@ -69,7 +69,7 @@ static void run_plain(program *p, const kernel_case *c, const kernel_row *row, c
 
 /* ---- norms that products do ---- */
 
-/* x, weight and, of layer_norm, bias, those in x's format or, of odd numbers of rows, in f32. */
+/* x, weight and, of layer_norm, bias, those in x's format, or in f32 where rows and pieces of 8 of a row are odd together. */
 enum { NORM_OPERANDS = 3 };
 
 static const kernel_row *norm_row(const kernel_case *c) {
@@ -85,7 +85,7 @@ static void make_norm_operands(const kernel_case *c, uint64_t seed, operand *ope
         assert_int_equal(op_tensor_bind(NULL, shape, NULL, NULL, &whole), DW_OK);
         const dw_format format = c->plain != DW_FORMAT_COUNT ? c->plain : shape->format;
         const int64_t cols = whole.dims[whole.rank - 1], count = i == 0 ? op_tensor_count(&whole) : cols;
-        const dw_format own = i > 0 && whole.dims[0] % 2 != 0 ? DW_FORMAT_f32 : format;
+        const dw_format own = i > 0 && (whole.dims[0] + cols / 8) % 2 != 0 ? DW_FORMAT_f32 : format;
         operands[i] = (operand){.memory = block_create((size_t)count * (size_t)dw_format_bits(own) / 8, 0)};
         op_tensor_init(&operands[i].dense, own, DW_SCALE_plain, i == 0 ? whole.rank : 1, i == 0 ? whole.dims : &cols, operands[i].memory.bytes);
         for (int64_t k = 0; k < count; k++) num_store(own, operands[i].memory.bytes, k, (double)num_random_normal(seed * 64 + 32 + (uint64_t)i, (uint64_t)k) + (i < 2), true);

@@ -1,7 +1,7 @@
 /* The products of vector.cuh where b is codes of e4m3 with scales by block, and a codes with scales for each 128, or what those are quantised from.
  *
  *   b    two rows to a team of warps, or four where there are many: a unit is 16 codes, of which a lane has up to four, or two; its scale, which 128 rows share, beside it
- *   a    gmem -> reg, each lane the units that it has of b's rows; where it comes in bf16 or f16: quantised by all threads together, bit for bit as quantize does it, -> smem -> reg
+ *   a    gmem -> reg, each lane the units that it has of b's rows; where it comes in bf16 or f16: normalised (vector_norm.cuh) if there is a norm, quantised by all threads together, bit for bit as quantize does it, -> smem -> reg
  *   sums of a unit in fp32, times both scales, in the order of units
  *
  * Resources: two blocks a multiprocessor by registers. Speed: bench/results/h200/skinny.md. */
@@ -50,7 +50,7 @@ INLINE void load_scales(const skinny_arguments *g, const matmul_rows *x, const i
     for (int u = 0; u < units; u++) to[u] = has_unit(g, p, u) ? scale_of_unit(x, scales, unit_at(g, p, u)) : 0;
 }
 
-/* The whole of a, from bf16 or f16, as a quantiser in front of the product would have left it, into shared memory: codes, [k] rounded up to 128, and the scales of blocks behind them. A thread has eight elements at a
+/* The whole of a, from bf16 or f16 or from what a norm has left, as a quantiser in front of the product would have left it, into shared memory: codes, [k] rounded up to 128, and the scales of blocks behind them. A thread has eight elements at a
  * time, so that sixteen lanes hold a block. All threads, and a barrier at the end. */
 INLINE void quantise_codes(const skinny_arguments *g, uint32_t codes) {
     const uint8_t *row = (const uint8_t *)g->a.data;
@@ -59,7 +59,8 @@ INLINE void quantise_codes(const skinny_arguments *g, uint32_t codes) {
     for (int unit = threadIdx.x; unit / 32 * 32 < units; unit += SKINNY_VECTOR_WARPS * 32) {
         float x[8];
         uint4 raw = make_uint4(0, 0, 0, 0);
-        if (unit * 8 < g->k) raw = whole ? *(const uint4 *)(row + unit * 16) : gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
+        if (has_norm(g) && unit * 8 < g->k) raw = ld_shared_u32x4(normed_row(g) + unit * 16);
+        else if (unit * 8 < g->k) raw = whole ? *(const uint4 *)(row + unit * 16) : gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
         floats_of_unit(g->a.format, raw, x);
         uint32_t bits = largest_of_unit(x);
 #pragma unroll
@@ -114,16 +115,19 @@ INLINE void matmul_codes(const skinny_arguments *g, const int rows) {
     code_units a;
     uint4 b[VECTOR_ROWS_MOST][SKINNY_CODES_UNITS(2)];
     float scales[CODES_SCALES][SKINNY_CODES_UNITS(2)], sums[VECTOR_ROWS_MOST] = {0, 0, 0, 0};
+    norm_pieces columns;
     grid_release();
     if (!g->b_is_constant) grid_wait();
 #pragma unroll
     for (int r = 0; r < rows; r++) load_codes(g, true, units, &p, p.row[r], p.is_there[r], policy, b[r]);
 #pragma unroll
     for (int i = 0; i < CODES_SCALES; i++) load_scales(g, &g->b, units, &p, p.row[i * (rows / 2)], scales[i]);
+    if (has_norm(g)) columns = load_columns(g);
     if (g->b_is_constant) grid_wait();
     const vector_early early = load_early(g, &p, rows);
     if (g->quantised != 0) {
         extern __shared__ __align__(1024) uint8_t shared[];
+        if (has_norm(g)) normalise_row(g, &columns);
         quantise_codes(g, shared_address(shared));
         read_codes(g, units, &p, shared_address(shared), &a);
     } else {

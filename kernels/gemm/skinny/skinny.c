@@ -174,14 +174,20 @@ static bool is_short(const kernel_run *run) {
     return a->dims[a->rank - 1] <= LONG || op_tensor_count(b) * dw_format_bits(b->format) / 8 <= SMALL_BYTES;
 }
 
+/* The threads that normalise a row have a piece of 8 elements each, and blocks that run one behind the other would each do it again. */
+static bool is_normed_in_vector(const kernel_run *run, int64_t blocks) {
+    return run->call.in[0]->dims[run->call.in[0]->rank - 1] <= SKINNY_VECTOR_WARPS * 32 * 8 && blocks <= run->chip->units * VECTOR_RESIDENT;
+}
+
 /* Does the kernel for one row take it? Of codes where a has blocks of 128, as it comes or as it is quantised here, and the blocks are few more than run at a time: with more the persistent kernel in f16 takes
  * less, as its ring never stands still. */
 static bool is_vector(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const bool codes = dw_format_bits(b->format) == 8;
-    if (is_small(run->chip) || run->norm != NULL || weights_of(b->format)->vector == NULL || kernel_result_rows(&run->call) != 1 || (!codes && !is_short(run))) return false;
+    if (is_small(run->chip) || weights_of(b->format)->vector == NULL || kernel_result_rows(&run->call) != 1 || (!codes && !is_short(run))) return false;
     if (codes ? format_of_a(run) != DW_FORMAT_fp8_1x128 : run->quantises || a->format != b->format) return false;
     const int64_t blocks = divide_vector(run->chip, b->format, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post)).blocks;
+    if (run->norm != NULL && !is_normed_in_vector(run, blocks)) return false;
     return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
@@ -326,7 +332,8 @@ static double prologue_us(const kernel_run *run) {
 /* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
 static double vector_us(const kernel_run *run) {
     const dw_tensor *b = run->call.in[1];
-    return 2.2 + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
+    const double norm = run->norm == NULL ? 0 : run->norm->centred ? 0.9 : 0.6;
+    return 2.2 + norm + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
@@ -420,6 +427,11 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     cuda_grid(&launch, d.blocks, 1, 1);
     launch.block[0] = SKINNY_VECTOR_WARPS * 32;
     if (run->quantises) launch.shared_bytes = (uint32_t)SKINNY_CODES_BYTES(a->dims[a->rank - 1]);
+    if (run->norm != NULL) {
+        const int64_t at = base_ceil_div(launch.shared_bytes, 16) * 16;
+        take_norm(&launch, run, at, &g->norm);
+        launch.shared_bytes = (uint32_t)(at + a->dims[a->rank - 1] * 2);
+    }
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }

@@ -24,14 +24,14 @@ enum { SKINNY_GROUP_ROWS = 16, SKINNY_LIST_BYTES = SKINNY_GROUP_ROWS * 16 + 16 }
 /* Of products in f16: the largest magnitudes of rows that they quantise, of each warp; what lies between each 32 k of a in shared memory. */
 enum { SKINNY_AMAX_BYTES = 64, SKINNY_NARROW_PAD = 16 };
 
-/* What a block does to a's rows before anything else: it normalises them, in bf16 or f16, and rounds to that. They, weight and bias lie in shared memory from at on: [m][k], and
+/* What a block does to a's rows before anything else: it normalises them, in bf16 or f16, and rounds to that. Of one row by vector_norm.cuh the normalised row lies from at on, [k], and nothing else does. Others: They, weight and bias lie in shared memory from at on: [m][k], and
  * one below the other those of weight and bias that are there; behind them three times SKINNY_NORM_PARTS sums of each row. */
 typedef struct skinny_norm {
     uint64_t weight, bias;        /* addresses, or 0; no launch of the run writes them */
-    int32_t at;                   /* from the first byte; 0: a comes as it is */
+    int32_t at;                   /* from the first byte; 0, but for one row: a comes as it is */
     int32_t centred;              /* the mean is taken from a row first */
     int32_t columns;              /* format of weight and bias: a's, or f32 */
-    int32_t group;                /* threads that norm_rows.cu would have for a row, in whose order sums are added */
+    int32_t group;                /* threads that norm_rows.cu would have for a row, in whose order sums are added; 0: a comes as it is */
     float by_count, eps;          /* by_count: 1 / k */
 } skinny_norm;
 /* A row's sums, by warps of norm_rows.cu; bytes of all of it, of which there are so many at most; and how many rows, so that each has a warp. */

@@ -3,7 +3,7 @@
  *
  *   b    two rows to a team of warps, or four where there are many, each of which has a part of k: gmem -> reg, all of it at once, where no launch of the run writes b before the launches in front have
  *        ended
- *   a    gmem -> reg: each lane the units that it has of b's rows
+ *   a    gmem -> reg: each lane the units that it has of b's rows; behind a norm (vector_norm.cuh) from smem
  *   sums in reg, fp32 -> lanes by shuffles -> a team's warps in their order by smem -> epilogue, a lane for each of the rows -> gmem
  *
  * A block has few registers and hardly any shared memory, so the next launch's blocks come to lie beside it and load their rows of b while they wait. Blocks are not persistent: each has its
@@ -100,6 +100,15 @@ INLINE void load_vector(const skinny_arguments *g, const int units, const vector
     }
 }
 
+/* The same behind a norm. */
+INLINE void read_vector(const skinny_arguments *g, const int units, const vector_place *p, uint4 a[SKINNY_VECTOR_UNITS(2)]) {
+#pragma unroll
+    for (int u = 0; u < units; u++) {
+        a[u] = make_uint4(0, 0, 0, 0);
+        if (has_unit(g, p, u)) a[u] = ld_shared_u32x4(normed_row(g) + (p->first + u * 32) * 16);
+    }
+}
+
 /* What the end of a product reads besides sums, loaded before them: lane rows * i + r has the operand of step i for row r of b, each lane its row's factors. */
 typedef struct vector_early { float operand, of_col, of_row, all; } vector_early;
 static_assert(VECTOR_ROWS_MOST * MATMUL_STEPS <= 32, "each step has a lane for each row");
@@ -177,13 +186,19 @@ INLINE void matmul_vector(const skinny_arguments *g, const skinny_shape s, const
     const uint64_t policy = policy_first();
     uint4 a[SKINNY_VECTOR_UNITS(2)], b[VECTOR_ROWS_MOST][SKINNY_VECTOR_UNITS(2)];
     float sums[VECTOR_ROWS_MOST] = {0, 0, 0, 0};
+    norm_pieces columns;
     grid_release();
     if (!g->b_is_constant) grid_wait();
 #pragma unroll
     for (int r = 0; r < rows; r++) load_row(g, units, &p, r, policy, b[r]);
+    if (has_norm(g)) columns = load_columns(g);
     if (g->b_is_constant) grid_wait();
     const vector_early early = load_early(g, &p, rows);
-    load_vector(g, units, &p, a);
+    if (has_norm(g)) {
+        normalise_row(g, &columns);
+        __syncthreads();
+        read_vector(g, units, &p, a);
+    } else load_vector(g, units, &p, a);
 #pragma unroll
     for (int u = 0; u < units; u++)
         if (has_unit(g, &p, u)) multiply_unit(s, rows, u, a[u], b, sums);
