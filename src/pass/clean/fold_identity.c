@@ -67,6 +67,15 @@ static dw_status fold_involution(const ir_node *node, ir_value **same) {
     return DW_OK;
 }
 
+/* not (x = y) is x != y, of NaN too. */
+static dw_status fold_not(ir_graph *graph, const ir_node *node, ir_value **same) {
+    ir_value *x = node->in[0].value;
+    const ir_node *equal = ir_def(x, OP_eq), *other = ir_def(x, OP_ne), *inner = equal != NULL ? equal : other;
+    if (inner == NULL) return fold_involution(node, same);
+    ir_value *const in[] = {inner->in[0].value, inner->in[1].value};
+    return ir_emit(graph, equal != NULL ? OP_ne : OP_eq, 2, in, 0, NULL, same);
+}
+
 /* ---- casts ---- */
 
 /* Is every value of from also one of to? */
@@ -224,8 +233,8 @@ dw_status fold_identity(ir_graph *graph, const ir_node *node, ir_value **same) {
     switch (node->op) {
     case OP_cast: return fold_cast(graph, node, same);
     case OP_where: return fold_where(graph, node, same);
-    case OP_neg:
-    case OP_not: return fold_involution(node, same);
+    case OP_neg: return fold_involution(node, same);
+    case OP_not: return fold_not(graph, node, same);
     case OP_concat:
         if (node->n_in == 1 && op_type_equal(&node->out[0]->type, &node->in[0].value->type)) *same = node->in[0].value;   /* of nvfp4 it has another format */
         return DW_OK;
