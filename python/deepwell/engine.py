@@ -261,7 +261,7 @@ class Engine:
             raise Invalid(f"generate: a prompt has {min(map(len, prompts), default=0)} ids and {max_new_tokens} are wanted; both are at least 1")
         model = self._generation_model()
         own = [{name: _row(name, given, row, len(prompts)) for name, given in inputs.items()} for row in range(len(prompts))]
-        session = self._generation_session(max(map(len, prompts)) + max_new_tokens, len(prompts), _largest(model.inputs, own))
+        session = self._generation_session(max(map(len, prompts)) + max_new_tokens, len(prompts), _largest(model.inputs, own) if inputs else {})
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
         new = session.generate(prompts, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops, seed=seed, on_token=on_token,
                                inputs=own if inputs else ())
