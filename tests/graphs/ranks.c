@@ -112,6 +112,18 @@ static bool was_finite(const cut *cut, const evaluation *base) {
 
 static bool is_float(const dw_tensor *tensor) { return num_info(tensor->format)->class == NUM_FLOAT || num_info(tensor->format)->class == NUM_BLOCK; }
 
+/* Of what is true or false, or a place, a few elements lie where a sum in another order falls on the other side, and no move may have met them: one, and one in 64. */
+static bool differs_in_few(const dw_tensor *made, const dw_tensor *expected) {
+    int64_t index[DW_MAX_RANK] = {0}, others = 0;
+    const int64_t count = op_tensor_count(expected);
+    if (is_float(expected)) return false;
+    for (int64_t left = count; left > 0; left--) {
+        others += op_tensor_load_int(made, index) != op_tensor_load_int(expected, index);
+        op_tensor_next(expected, index);
+    }
+    return others <= 1 + count / 64;
+}
+
 static bool compare(checks *c, const cut *cut, int turn, arena *arena, evaluation *base, evaluation *const *ranks) {
     double *moves = arena_new(arena, cut->whole->output_count + 1, sizeof *moves);
     if (moves == NULL || find_moves(cut, turn, arena, base, moves) != DW_OK) return true;
@@ -119,8 +131,9 @@ static bool compare(checks *c, const cut *cut, int turn, arena *arena, evaluatio
         const dw_tensor *expected = evaluation_value(base, cut->whole->outputs[i].value);
         if (!is_finite(expected) || (!is_float(expected) && !was_finite(cut, base))) continue;
         for (int rank = 0; rank < cut->ranks; rank++) {
-            const double error = tensor_error(evaluation_value(ranks[rank], cut->part->outputs[i].value), expected);
-            if (!(error <= LEAST + TIMES * moves[i])) return checks_fail(c, "ranks give another output", "output %s of rank %d of %d: off by %.2e, moved by %.2e", cut->whole->outputs[i].name, rank, cut->ranks, error, moves[i]);
+            const dw_tensor *made = evaluation_value(ranks[rank], cut->part->outputs[i].value);
+            const double error = tensor_error(made, expected);
+            if (!(error <= LEAST + TIMES * moves[i]) && !differs_in_few(made, expected)) return checks_fail(c, "ranks give another output", "output %s of rank %d of %d: off by %.2e, moved by %.2e", cut->whole->outputs[i].name, rank, cut->ranks, error, moves[i]);
         }
     }
     return true;
