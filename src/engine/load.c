@@ -114,22 +114,56 @@ static void find_last_reads(loading *load)
         if (plan->values[i].read_plain) load->last_read[plan->values[i].root->index] = LOAD_NEVER_DONE;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
-        if (step->pack_key != NULL) load->last_read[plan_value_of(ir_in(step->node, step->row->packs))->root->index] = LOAD_NEVER_DONE;
+        if (step->pack_key == NULL) continue;
+        const plan_value *v = plan_value_of(ir_in(step->node, step->row->packs));
+        int *last = &load->last_read[v->root->index], made = v->value->kind == IR_RESULT ? v->value->node->order : LOAD_NEVER_DONE;
+        if (*last < made) *last = made;
+        load->packed_next[i] = load->packed_by[v->index];
+        load->packed_by[v->index] = i + 1;
     }
 }
 
-/* Releases what node was the last to read: thousands of steps need no more than their widest place. */
-static dw_status release_operands(loading *load, const ir_node *node)
+static dw_status pack_step(loading *load, const plan_step *step)
 {
-    for (int i = 0; i < node->n_in; i++) {
-        if (ir_in(node, i) == NULL) continue;
-        int root = plan_value_of(ir_in(node, i))->root->index;
-        if (load->last_read[root] != node->order) continue;
-        TRY(load_release_there(load, root));
-        base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
-        if (load->owned[root] != NULL) load->held -= load->owned_bytes[root];
-        load->owned[root] = NULL;
-    }
+    dw_context *context = load->constants->context;
+    const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
+    engine_constant packed = {.key = step->pack_key, .packed = true, .bytes = step->packing->bytes};
+    if (find_constant(load, step->pack_key) != NULL) return DW_OK;
+    packed.owned_bytes = packed.bytes ? packed.bytes : 1;
+    TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
+    packed.tensor.data = packed.owned;
+    dw_status status = step->packing->run(step->packing, context, load->pool, weight, packed.owned);
+    if (status == DW_OK) return engine_constants_add(load->constants, &packed);
+    base_release(context, packed.owned, packed.owned_bytes, ENGINE_ALIGN);
+    return status;
+}
+
+/* What a node has made is packed at once, so that no more than one weight is there twice. */
+static dw_status pack_results(loading *load, const ir_node *node)
+{
+    for (int i = 0; i < node->n_out; i++)
+        for (int step = load->packed_by[plan_value_of(node->out[i])->index]; step > 0; step = load->packed_next[step - 1]) TRY(pack_step(load, &load->program->plan->steps[step - 1]));
+    return DW_OK;
+}
+
+static dw_status release_read(loading *load, const ir_value *value, int order)
+{
+    int root = plan_value_of(value)->root->index;
+    if (load->last_read[root] != order) return DW_OK;
+    TRY(load_release_there(load, root));
+    base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
+    if (load->owned[root] != NULL) load->held -= load->owned_bytes[root];
+    load->owned[root] = NULL;
+    return DW_OK;
+}
+
+/* Releases what node was the last to read, or is packed and nothing else: thousands of steps need no more than their widest place. */
+static dw_status release_done(loading *load, const ir_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL) TRY(release_read(load, ir_in(node, i), node->order));
+    for (int i = 0; i < node->n_out; i++)
+        if (load->packed_by[plan_value_of(node->out[i])->index] > 0) TRY(release_read(load, node->out[i], node->order));
     return DW_OK;
 }
 
@@ -150,25 +184,11 @@ static dw_status compute(loading *load)
         if (!load_must_run(load, node)) continue;
         if (v->view) TRY(see_view(load, v));
         else TRY(load_is_there(load, node->mark) ? load_run_there(load, node->mark) : run_step(load, node->mark));
-        TRY(release_operands(load, node));
+        TRY(pack_results(load, node));
+        TRY(release_done(load, node));
         TRY(base_poll(load->constants->context));
     }
     return DW_OK;
-}
-
-static dw_status pack_step(loading *load, const plan_step *step)
-{
-    dw_context *context = load->constants->context;
-    const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
-    engine_constant packed = {.key = step->pack_key, .packed = true, .bytes = step->packing->bytes};
-    if (find_constant(load, step->pack_key) != NULL) return DW_OK;
-    packed.owned_bytes = packed.bytes ? packed.bytes : 1;
-    TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
-    packed.tensor.data = packed.owned;
-    dw_status status = step->packing->run(step->packing, context, load->pool, weight, packed.owned);
-    if (status == DW_OK) return engine_constants_add(load->constants, &packed);
-    base_release(context, packed.owned, packed.owned_bytes, ENGINE_ALIGN);
-    return status;
 }
 
 /* Results that runs read stay with the model; the rest is released. A view keeps the value that it is a view of. */
@@ -216,6 +236,8 @@ static dw_status make_arrays(loading *load)
     TRY_NEW(load->tensors, &load->arena, plan->value_count);
     TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
     TRY_NEW(load->last_read, &load->arena, plan->value_count);
+    TRY_NEW(load->packed_by, &load->arena, plan->value_count);
+    TRY_NEW(load->packed_next, &load->arena, plan->step_count);
     TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
     memcpy(load->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *load->symbols);   /* of which constants have the rank's place alone */
     TRY_NEW(load->owned, &load->arena, plan->value_count);

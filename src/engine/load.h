@@ -16,7 +16,9 @@ typedef struct loading {
     dw_tensor *tensors;        /* in the host's memory; data NULL: on the device alone */
     void **owned;
     size_t *owned_bytes;
-    int *last_read;            /* of values with memory of their own: order of the last node of the load that reads them; LOAD_NEVER_DONE: runs do */
+    int *last_read;            /* of values with memory of their own: order of the last node of the load that reads them, or behind which they are packed; LOAD_NEVER_DONE: runs do */
+    int *packed_by;            /* the first step that packs it, and by step index the next one, each + 1; 0: there is none */
+    int *packed_next;
     int64_t *symbols;
     size_t held, limit;        /* bytes of constants at a time, and how many a model with these weights may have */
     /* On a device; NULL without one. */

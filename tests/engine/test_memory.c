@@ -335,11 +335,49 @@ static void a_session_reserves_more_and_keeps_what_it_had(void **state) {
     assert_int_equal(memory.live_count, 0);
 }
 
+/* Of twelve weights each is made bf16 and packed before the next one is: more than one is there twice at no time. */
+static void weights_are_packed_one_after_another(void **state) {
+    enum { LAYERS = 12, WIDTH = 512, ONE = WIDTH * WIDTH * 2 };
+    const int64_t dims[] = {WIDTH, WIDTH};
+    test_memory memory = {.calls = 0};
+    dw_context *context = test_context_create(&memory, 1);
+    ir_weights *weights;
+    ir_graph *graph;
+    dw_model *model;
+    text source;
+    (void)state;
+    assert_ok(context, ir_weights_create(context, &weights));
+    text_init(&source, context);
+    text_printf(&source, "graph packed\n  symbol s 1..64\n  input x f32[s,%d]\n", WIDTH);
+    for (int i = 0; i < LAYERS; i++) {
+        ir_weight *weight;
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        text_printf(&source, "  param %s f32[%d,%d]\n", name, WIDTH, WIDTH);
+        assert_ok(context, ir_weights_new(weights, name, DW_FORMAT_f32, 2, dims, &weight));
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        if (i == 0) text_printf(&source, "  %%1 = matmul x, w0 {bt=true}\n");
+        else text_printf(&source, "  %%%d = matmul %%%d, w%d {bt=true}\n", i + 1, i, i);
+    }
+    text_printf(&source, "  output y %%%d\n", LAYERS);
+    assert_ok(context, ir_parse(context, "packed", text_string(&source), source.length, weights, &graph));
+    graph->own_weights = weights;
+    const size_t before = memory.peak_bytes = memory.live_bytes;
+    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.precision = "bf16"}, &model));
+    assert_true(dw_model_weight_bytes(model) >= (uint64_t)LAYERS * ONE);
+    assert_true(memory.peak_bytes - before < (LAYERS + 2) * (size_t)ONE);
+    dw_model_destroy(model);
+    text_free(&source);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_reserves_more_and_keeps_what_it_had),
         cmocka_unit_test(runs_have_the_same_bits_at_any_number_of_threads),
         cmocka_unit_test(runs_and_generation_allocate_nothing),
+        cmocka_unit_test(weights_are_packed_one_after_another),
         cmocka_unit_test(a_thousand_runs_of_random_sizes_are_right_and_allocate_nothing),
         cmocka_unit_test_setup_teardown(sizes_beyond_those_reserved_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(all_sizes_up_to_those_reserved_have_room, setup, teardown),
