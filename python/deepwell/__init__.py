@@ -20,13 +20,13 @@ from .probe import Hardware, probe
 if TYPE_CHECKING:
     from . import ops, serve
     from .attention import register_attention
-    from .mapped import mapped
+    from .mapping import mapped
     from .optimized import Optimized, handle, optimize, optimize_for_blackwell
     from .report import Report, Row
 
 __version__ = _version()
 
-_LAZY = {"optimize": "optimized", "mapped": "mapped", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report",
+_LAZY = {"optimize": "optimized", "mapped": "mapping", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report",
          "register_attention": "attention"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",

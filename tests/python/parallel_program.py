@@ -2,7 +2,9 @@
 Usage: parallel_program.py RANK WORLD PORT FOLDER; prints one line of JSON."""
 import json
 import os
+import resource
 import sys
+import threading
 import warnings
 
 import torch
@@ -85,6 +87,44 @@ def by_tp_plan(place):
     return transformers.AutoModelForCausalLM.from_pretrained(place, tp_plan="auto").eval()
 
 
+class Peak(threading.Thread):
+    """The most memory of its own that this process has at once, beside what it has when this begins. Files that it maps are no such memory."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.first = self.most = self.own()
+        self.ended = threading.Event()
+        self.start()
+
+    @staticmethod
+    def own():
+        with open("/proc/self/statm") as file:
+            pages = file.read().split()
+        return (int(pages[1]) - int(pages[2])) * resource.getpagesize()
+
+    def run(self):
+        while not self.ended.wait(0.001):
+            self.most = max(self.most, self.own())
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        return self.most - self.first
+
+
+def by_pieces(mesh, comm):
+    """A model of 64 MiB in parameters of 4 MiB: what it is off by, and the MiB that a rank takes for it at most, of which its half are 32."""
+    torch.manual_seed(8)
+    layers, width = 16, 1024
+    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers))).eval()
+    for block in range(0, layers, 2):
+        parallelize_module(model, mesh, {str(block): ColwiseParallel(), str(block + 1): RowwiseParallel()})
+    x = torch.randn(3, width, generator=torch.Generator().manual_seed(2))
+    expected, peak = model(x), Peak()
+    error = off([dw.optimize(model, mesh=comm, shard="all", strict=True, threads=1)(x)], [expected])
+    return error, peak.end() / (1 << 20)
+
+
 def off(made, expected):
     return max(float((a - b).double().norm() / b.double().norm()) for a, b in zip(made, expected))
 
@@ -128,6 +168,7 @@ def answers(mesh, comm, place):
         for name, build in (("parallelize_module", by_parallelize), ("fully_shard", by_fsdp)):
             made[name] = off([dw.optimize(build(mesh), mesh=comm, shard="all", strict=True, threads=1)(x)], [build(mesh)(x)])
         whole, mapped = by_mapping(place)
+        made["pieces"], made["pieces_mib"] = by_pieces(mesh, comm)
         made["meta"] = off([dw.optimize(mapped, mesh=comm, shard="all", strict=True, threads=1)(x)], [whole(x)])
     return made | {"group": refusal(comm), "training": training(mesh)}
 

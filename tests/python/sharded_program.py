@@ -1,4 +1,5 @@
-"""What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT FOLDER; prints one line of JSON."""
+"""What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT FOLDER [ARGUMENTS]; prints one line of JSON.
+With ARGUMENTS behind these: a command of the command line, which all ranks run first."""
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import deepwell as dw
-from deepwell import ranks
+from deepwell import _core, ranks
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))     # also where PYTHONSAFEPATH is set
 import parallel_program
@@ -57,7 +58,7 @@ def refusal(model, comm):
     return ""
 
 
-def main(rank, world, port, place):
+def main(rank, world, port, place, *command):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(world))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -67,6 +68,8 @@ def main(rank, world, port, place):
     ids = torch.randint(0, 203, (2, 9), generator=torch.Generator().manual_seed(2))
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
     comm = ranks.communicator(mesh, timeout_s=60)
+    if command:
+        assert _core.main(list(command), comm) == 0
     sharded = dw.optimize(model, mesh=comm, shard="all", strict=True, threads=1)   # so small a model takes less time whole
     with torch.no_grad():
         expected, made = model(ids), sharded(ids)
