@@ -267,3 +267,26 @@ dw_status fuse_norm_residual(ir_graph *graph, ir_node *node, bool *changed) {
     TRY(fuse_replace(graph, ir_out(node), made, changed));
     return fuse_replace(graph, ir_out(add), made->node->out[1], changed);
 }
+
+/* The gradient of a norm's operand whose only use is a sum with the rest of that gradient, as behind a residual: x, dy, weight and no more.
+ *
+ *     %1, %2, %3 = layer_norm_backward x, d, w             %1, %2, %3 = layer_norm_backward x, d, w, r
+ *     %4 = add r, %1                                ->     what read %4 reads %1 */
+static ir_node *backward_of(const ir_graph *graph, const ir_value *value) {
+    ir_node *node = value->kind == IR_RESULT && (value->node->op == OP_layer_norm_backward || value->node->op == OP_rms_norm_backward) ? value->node : NULL;
+    return node != NULL && value == node->out[0] && fuse_is_single_use(graph, value) && node->n_in <= 3 ? node : NULL;
+}
+
+dw_status fuse_norm_plus(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 0; node->op == OP_add && i < 2; i++) {
+        ir_node *back = backward_of(graph, ir_in(node, i));
+        ir_value *rest = ir_in(node, 1 - i), *made;
+        if (back == NULL || !op_type_equal(&ir_out(back)->type, &ir_out(node)->type) || !op_type_equal(&rest->type, &ir_out(node)->type)) continue;
+        fuse_cursor(graph, node, back);
+        TRY(ir_emit(graph, back->op, 4, (ir_value *[]){ir_in(back, 0), ir_in(back, 1), back->n_in > 2 ? ir_in(back, 2) : NULL, rest}, back->attrs.count, back->attrs.items, &made));
+        const ir_node *const whole = made->node;
+        for (int k = 1; k < back->n_out; k++) ir_replace(graph, back->out[k], whole->out[k]);
+        return fuse_replace(graph, ir_out(node), made, changed);
+    }
+    return DW_OK;
+}
