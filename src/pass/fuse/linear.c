@@ -287,14 +287,17 @@ static const ir_node *sum_of_products(const ir_graph *graph, const ir_value *val
     return is_linear(value->node) || (phase != NULL && strcmp(phase, "wgrad") == 0) ? value->node : NULL;
 }
 
-/* The later of two products takes in the earlier one's result, whose operands need not wait for it. */
+/* Is the value there when the product runs? */
+static bool is_there_before(const ir_value *value, const ir_node *product) { return value->kind != IR_RESULT || value->node->order < product->order; }
+
+/* The later of two products takes in the earlier one's result, whose operands need not wait for it. The gradient of a weight waits for nothing: what it is a product of is large. */
 dw_status fuse_linear_add(ir_graph *graph, ir_node *node, bool *changed) {
     const bool is_second_later = node->op == OP_add && ir_in(node, 1)->kind == IR_RESULT && ir_in(node, 0)->kind == IR_RESULT && ir_in(node, 1)->node->order > ir_in(node, 0)->node->order &&
                                  sum_of_products(graph, ir_in(node, 1)) != NULL && fuse_linear(graph, ir_in(node, 0)) == NULL;
     for (int k = 0; node->op == OP_add && k < 2; k++) {
         const int i = is_second_later ? 1 - k : k;
         const ir_node *linear = sum_of_products(graph, ir_in(node, i));
-        bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type);
+        bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type) && (is_linear(linear) || is_there_before(ir_in(node, 1 - i), linear));
         if (fits) return fuse_post_step(graph, linear, node, OP_POST_add, ir_in(node, 1 - i), changed);
     }
     return DW_OK;
