@@ -105,7 +105,7 @@ INLINE void read_vector(const skinny_arguments *g, const int units, const vector
 #pragma unroll
     for (int u = 0; u < units; u++) {
         a[u] = make_uint4(0, 0, 0, 0);
-        if (has_unit(g, p, u)) a[u] = ld_shared_u32x4(normed_row(g) + (p->first + u * 32) * 16);
+        if (has_unit(g, p, u)) a[u] = ld_shared_u32x4(normed_row(g) + unit_at(g, p, u) * 16);
     }
 }
 
