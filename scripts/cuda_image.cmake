@@ -1,7 +1,7 @@
 # Makes one fatbin: cmake -DNVCC=.. -DSOURCE=.. -DOUTPUT=.. -DARCHITECTURES="80 90a" -DKIND=hot -DCONSTANTS="A B=1" -DINCLUDES="a;b" -P cuda_image.cmake
 # What architectures, kinds and constants are: kernels/image.def. Fails when ptxas spills registers of a hot one, or has to insert or serialise waits (its notes C75xx), as
 # both go unseen otherwise. What ptxas said stays in OUTPUT.log.
-set(flags -fatbin -std=c++17 -O3 -fmad=false -Xptxas -v -MD -MF ${OUTPUT}.d)
+set(flags -fatbin --compress-mode=size -std=c++17 -O3 -fmad=false -Xptxas -v -MD -MF ${OUTPUT}.d)
 string(REPLACE " " ";" architectures "${ARCHITECTURES}")
 foreach(architecture ${architectures})
     if(architecture STREQUAL "80")
