@@ -251,9 +251,10 @@ TABLES = {
         "ranks are": "{name}", "a meeting": "{us} us", "GB/s of the others' bytes": lambda row: "a copy's" if row["gbs"] == "0" else row["gbs"], "date": "{date}", "source": "{source}"}),
     "splits": Table("src/pass/shard/split.def", "SPLIT", "name meaning", {
         "split": "`{name}`", "what it means": "{meaning}"}),
-    "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation cache head meaning", {
+    "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation cache scores head meaning", {
         "precision": "`{name}`", "weight": lambda row: as_exported(row, "weight"), "activation": lambda row: as_exported(row, "activation"),
-        "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "cache": lambda row: "" if row["cache"] == "COUNT" else as_exported(row, "cache"), "`lm_head`": "`{head}`", "meaning": "{meaning}",
+        "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "cache": lambda row: "" if row["cache"] == "COUNT" else as_exported(row, "cache"),
+        "scores": lambda row: "" if row["scores"] == "COUNT" else as_exported(row, "scores"), "`lm_head`": "`{head}`", "meaning": "{meaning}",
     }),
     "passes": Table("src/pass/pass.def", "PASS", "name stages meaning", {
         "pass": "`{name}`", "stages": lambda row: row["stages"].lower().replace("|", ", "), "what it does": "{meaning}"}),

@@ -53,7 +53,7 @@ const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in) {
     kernel_problem plain = *problem;
     for (int i = 0; i < problem->n_in; i++) in[i] = problem->in[i];
-    for (int i = ATTENTION_K; i <= ATTENTION_V && op_is_cache_format(problem->in[ATTENTION_K]->format); i++) {
+    for (int i = ATTENTION_K; i <= ATTENTION_V && dw_format_is_block(problem->in[ATTENTION_K]->format); i++) {
         types[i - ATTENTION_K] = *problem->in[i];
         types[i - ATTENTION_K].format = DW_FORMAT_f32;
         in[i] = &types[i - ATTENTION_K];
@@ -185,8 +185,7 @@ void attention_shifts(const attention_arguments *arguments, int32_t *begin, int3
     *begin = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
 }
 
-/* Elements in the order in which they lie. */
-static void lie_as_a_whole(const dw_tensor *x, int64_t strides[4]) {
+void attention_lie_as_a_whole(const dw_tensor *x, int64_t strides[4]) {
     strides[3] = 1;
     for (int axis = 2; axis >= 0; axis--) strides[axis] = strides[axis + 1] * x->dims[axis + 1];
 }
@@ -197,8 +196,9 @@ void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attenti
     if (!blocks->in_blocks) return;
     cuda_take_rows(launch, run, ATTENTION_K, true, &blocks->k);
     cuda_take_rows(launch, run, ATTENTION_V, true, &blocks->v);
-    lie_as_a_whole(k, arguments->k_strides);
-    lie_as_a_whole(v, arguments->v_strides);
+    attention_lie_as_a_whole(k, arguments->k_strides);
+    blocks->values_apart = !dw_format_is_block(v->format);
+    if (!blocks->values_apart) attention_lie_as_a_whole(v, arguments->v_strides);
 }
 
 /* ---- tensor maps ---- */

@@ -12,6 +12,8 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
 void attention_shifts(const attention_arguments *arguments, int32_t *begin, int32_t *end);
 /* The same of keys and values in blocks, where they are; strides of k and v then are those of the elements, whatever the tensors say. */
 void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments, attention_blocks *blocks);
+/* Steps of the elements of an operand in blocks, which lie in order. */
+void attention_lie_as_a_whole(const dw_tensor *x, int64_t strides[4]);
 /* The problem with k and v that are in blocks as numbers of fp32, for what refuses by formats: as they are where a kernel reads no blocks. types holds two types, in the operands. */
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in);
 /* Of a plan that is invariant queries of a cache, which come few and many at a time, are for the kernels that take each by itself, and all others for tiles; why not, or NULL. */

@@ -7,7 +7,8 @@
 
 typedef struct attention_blocks {
     cuda_rows k, v;
-    int32_t in_blocks, unused;    /* else k and v are as the call's own fields say */
+    int32_t in_blocks;            /* else k and v are as the call's own fields say */
+    int32_t values_apart;         /* v is, though k is in blocks, as it may be beside a q in blocks */
 } attention_blocks;
 
 #endif

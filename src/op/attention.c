@@ -13,7 +13,8 @@
  *
  * With lse a second result says how much a row of keys weighs, so that results over parts of the keys can be joined.
  *
- * k and v may be in blocks within rows, as caches in few bits are: their numbers are elements times scales.
+ * k and v may be in blocks within rows, as caches in few bits are: their numbers are elements times scales. So may q and k, with v beside them in blocks or not: then products of q and k are those of
+ * few bits, and the result is in v's format. Beside a q in fp8_1x128 a k may be in fp8_128x128, of which 128 keys have one scale.
  *
  * A result in a block format is what quantize makes of the result in via; joined ones have their heads side by side, as a projection reads them. */
 #include "op/family.h"
@@ -94,7 +95,8 @@ static dw_status infer_result(op_infer *infer) {
     TRY(op_check_via(infer, &in_blocks));
     if (to != DW_FORMAT_COUNT && !in_blocks) TRY(op_check_to(infer, to));
     *out = *q;
-    out->format = to != DW_FORMAT_COUNT ? to : q->format;
+    out->format = to != DW_FORMAT_COUNT ? to : op_is_block(q->format) ? v->format : q->format;
+    out->scale_layout = DW_SCALE_plain;
     out->dims[3] = v->dims[3];
     if (op_attr_bool(infer->attrs, OP_ATTR_joined)) {
         out->rank = 3;
@@ -112,11 +114,12 @@ dw_status attention_infer(op_infer *infer) {
     const op_type *q = infer->in[ATTENTION_Q], *k = infer->in[ATTENTION_K], *v = infer->in[ATTENTION_V];
     for (int i = 0; i < 3; i++) {
         TRY(op_check_rank(infer, names[i], infer->in[i], 4, 4));
-        if (i == 0) TRY(op_check_element(infer, names[i], infer->in[i]));
-        else TRY(op_check_cache(infer, names[i], infer->in[i]));
+        if (i != ATTENTION_K || q->format != DW_FORMAT_fp8_1x128 || k->format != DW_FORMAT_fp8_128x128) TRY(op_check_cache(infer, names[i], infer->in[i]));
         if (!op_is_block(infer->in[i]->format)) TRY(op_check_float(infer, names[i], infer->in[i]));
     }
-    TRY(op_check_same_format(infer, "k", k, "v", v));
+    const bool by_blocks = q->format == DW_FORMAT_fp8_1x128 && k->format == DW_FORMAT_fp8_128x128;
+    if (op_is_block(q->format) && !by_blocks) TRY(op_check_same_format(infer, "q", q, "k", k));
+    if (!op_is_block(q->format) || op_is_block(v->format)) TRY(op_check_same_format(infer, "k", k, "v", v));
     TRY(op_check_same(infer, "b of k", k->dims[0], "b of v", v->dims[0]));
     TRY(op_check_same(infer, "g of k", k->dims[1], "g of v", v->dims[1]));
     TRY(op_check_same(infer, "t of k", k->dims[2], "t of v", v->dims[2]));

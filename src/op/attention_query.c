@@ -29,7 +29,7 @@ double op_attention_score(const op_attention_query *at, int64_t key, double *slo
     double sum = 0, of_q[CHUNK], of_k[CHUNK];
     for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
         int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
-        op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
+        op_load_row(q, at->q + begin * op_attention_step(q), op_attention_step(q), count, of_q);
         op_load_row(k, op_attention_begin(at, k, place) + begin * op_attention_step(k), op_attention_step(k), count, of_k);
         for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
     }
@@ -48,12 +48,14 @@ static int64_t offset_of(const int64_t strides[4], int64_t row, int64_t head, in
 dw_status op_attention_query_of(const op_call *call, const op_attention_view *view, int64_t batch, int64_t head, int64_t index, op_attention_query *at) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *sink = op_operand(call, ATTENTION_SINK);
     const int64_t row = op_attention_row(view, batch, index), shared = q->dims[1] / k->dims[1];
+    int64_t steps[DW_MAX_RANK];
     TRY(op_attention_check(call, view, batch, index));
+    op_strides(q, steps);
     *at = (op_attention_query){
         .call = call,
         .scale = op_attr_real(call->attrs, OP_ATTR_scale),
         .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
-        .q = batch * q->strides[0] + head * q->strides[1] + index * q->strides[2],
+        .q = batch * steps[0] + head * steps[1] + index * steps[2],
         .mask = offset_of(view->mask_strides, row, head, index),
         .bias = offset_of(view->bias_strides, row, head, index),
         .mask_stride = view->mask_strides[3],

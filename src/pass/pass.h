@@ -25,6 +25,7 @@ typedef struct pass_precision_row {
     const char *name;
     dw_format weight, activation;   /* f32: as exported */
     dw_format cache;                /* of keys and values; f32: as exported; DW_FORMAT_COUNT: no cache is so */
+    dw_format scores;               /* queries and keys of attention; f32, DW_FORMAT_COUNT: as for cache */
     const char *head, *meaning;
 } pass_precision_row;
 
@@ -43,10 +44,12 @@ dw_status pass_policy_create(dw_context *context, const char *defaults, const ch
 void pass_policy_destroy(pass_policy *policy);                  /* NULL is allowed */
 /* The precision of a layer, role NULL when it has none, and the rule that gave it, in words that live as long as the policy. */
 const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule);
-/* The precision of caches by a rule of the pattern "role:cache", and that rule; NULL: there is none, and caches stay as the export has them. */
-const pass_precision_row *pass_policy_cache(pass_policy *policy, const char **rule);
-/* A graph was lowered by the policy: did the rule for caches change anything? */
-void pass_policy_used_cache(pass_policy *policy, bool used);
+/* What is no layer: caches of keys and values, and scores of attention, by rules of the patterns "role:cache" and "role:scores". */
+typedef enum pass_apart { PASS_CACHE, PASS_SCORES, PASS_APARTS } pass_apart;
+/* Its precision, and the rule; NULL: there is none, and it stays as the export has it. */
+const pass_precision_row *pass_policy_apart(pass_policy *policy, pass_apart which, const char **rule);
+/* A graph was lowered by the policy: did that rule change anything? */
+void pass_policy_used_apart(pass_policy *policy, pass_apart which, bool used);
 /* Warns once for each pattern that has matched no layer so far. */
 void pass_policy_warn(pass_policy *policy);
 /* The policy in words: "mxfp8", "lm_head = bf16, mxfp8". */

@@ -104,16 +104,17 @@ static void cut_tiles(attention *a, int threads) {
 
 /* Scales of rows in pairs are factors where bf16 does not hold them. */
 static void take_blocks(attention *a) {
+    const dw_tensor **const operands[] = {&a->q, &a->k, &a->v};
+    for (size_t i = 0; i < COUNT_OF(operands); i++) {
+        if (!dw_format_is_block((*operands[i])->format)) continue;
+        a->blocks[i] = blocks_as_they_lie(*operands[i]);
+        *operands[i] = &a->blocks[i];
+    }
     a->second_v = 1;
-    a->in_blocks = dw_format_is_block(a->k->format);
-    if (!a->in_blocks) return;
-    a->blocks_k = blocks_as_they_lie(a->k);
-    a->blocks_v = blocks_as_they_lie(a->v);
-    a->k = &a->blocks_k;
-    a->v = &a->blocks_v;
     if (a->isa->pairs == NULL) return;
     a->has_factors = blocks_has_factors(a->k->format);
-    a->product_scale *= blocks_second(a->k);
+    a->has_value_factors = blocks_has_factors(a->v->format);
+    a->product_scale *= blocks_second(a->q) * blocks_second(a->k);
     a->second_v = blocks_second(a->v);
 }
 
@@ -160,12 +161,17 @@ RUN(avx512bf16)
 
 static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16; }
 
+static bool is_in_blocks(const kernel_problem *problem, int operand) {
+    const dw_format format = problem->in[operand]->format;
+    return op_is_cache_format(format) || (operand == ATTENTION_K && format == DW_FORMAT_fp8_128x128);
+}
+
 const char *attention_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
         if (i == ATTENTION_MASK || i > ATTENTION_SINK || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
-        if ((i == ATTENTION_K || i == ATTENTION_V) && op_is_cache_format(problem->in[i]->format)) continue;
-        text_printf(why, "%s is %s; it takes f32, bf16 and f16, and blocks within rows as keys and values", names[i], dw_format_name(problem->in[i]->format));
+        if (i <= ATTENTION_V && is_in_blocks(problem, i)) continue;
+        text_printf(why, "%s is %s; it takes f32, bf16 and f16, and of queries, keys and values blocks within rows", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }
     if (is_taken(problem->out[0])) return NULL;
@@ -176,7 +182,7 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
 const char *attention_pairs_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v"};
     for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
-        if (problem->in[i]->format == DW_FORMAT_bf16 || (i != ATTENTION_Q && op_is_cache_format(problem->in[i]->format))) continue;
+        if (problem->in[i]->format == DW_FORMAT_bf16 || is_in_blocks(problem, i)) continue;
         text_printf(why, "%s is %s; it multiplies bf16", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }

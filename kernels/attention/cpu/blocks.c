@@ -16,12 +16,18 @@ dw_tensor blocks_as_they_lie(const dw_tensor *tensor) {
 /* Where some elements of rows lie: bytes and scales of their first block, and how far the next row is. */
 typedef struct part { const num_format *info; const uint8_t *codes, *scales; int64_t code_stride, scale_stride, col; } part;
 
+/* The row of scales of a row of elements: of fp8_128x128 many rows have one, and a matrix begins with one of its own. */
+static int64_t scale_line(const dw_tensor *tensor, const num_format *info, int64_t line) {
+    const int64_t rows = tensor->dims[2];
+    return info->rows == 1 ? line : line / rows * base_ceil_div(rows, info->rows) + line % rows / info->rows;
+}
+
 static part part_at(const dw_tensor *tensor, int64_t from) {
     const num_format *info = num_info(tensor->format);
     const int64_t cols = tensor->dims[3], line = from / cols, col = from % cols, blocks = base_ceil_div(cols, info->cols), bytes = num_info(info->scale)->bits / 8;
     part p = {.info = info, .code_stride = (int64_t)num_row_bytes(tensor->format, cols), .scale_stride = blocks * bytes, .col = col};
     p.codes = (const uint8_t *)tensor->data + line * p.code_stride;
-    p.scales = (const uint8_t *)tensor->scales + line * p.scale_stride + col / info->cols * bytes;
+    p.scales = (const uint8_t *)tensor->scales + scale_line(tensor, info, line) * p.scale_stride + col / info->cols * bytes;
     return p;
 }
 
@@ -68,8 +74,10 @@ float blocks_second(const dw_tensor *tensor) { return tensor->second != NULL ? *
 bool blocks_has_factors(dw_format format) { return dw_format_is_block(format) && num_info(format)->scale == DW_FORMAT_f32; }
 
 void blocks_factors(const dw_tensor *tensor, int64_t element, int64_t rows, float *to) {
-    const part p = part_at(tensor, element);
-    for (int64_t r = 0; r < rows; r++) to[r] = *(const float *)(const void *)(p.scales + r * p.scale_stride);
+    const num_format *info = num_info(tensor->format);
+    const int64_t cols = tensor->dims[3], line = element / cols, blocks = base_ceil_div(cols, info->cols);
+    const float *scales = (const float *)tensor->scales + element % cols / info->cols;
+    for (int64_t r = 0; r < rows; r++) to[r] = scales[scale_line(tensor, info, line + r) * blocks];
 }
 
 void blocks_floats(const dw_tensor *tensor, int64_t from, int64_t count, float *to) {

@@ -1,4 +1,4 @@
-/* Keys and values in blocks within rows (fp8_1x128, MX, nvfp4): parts of their rows as numbers. The tensors lie as a whole, so element numbers are row-major. */
+/* Queries, keys and values in blocks within rows (fp8_1x128, MX, nvfp4), keys in fp8_128x128, too: parts of their rows as numbers. The tensors lie as a whole, so element numbers are row-major. */
 #ifndef KERNELS_ATTENTION_CPU_BLOCKS_H
 #define KERNELS_ATTENTION_CPU_BLOCKS_H
 

@@ -9,7 +9,7 @@
  * While a block is worked on the next one is fetched; behind the last one of few rows comes the first one of the next head, which lies beside it. Blocks are of positions, wherever a ring or pages keep them, so
  * the bits are those of a cache without an end.
  *
- * Keys and values in blocks become fp32 where they are read, or bf16 for products of pairs. There scales that are fp32 are factors of scores and weights, and the second level of nvfp4 is one of
+ * Queries, keys and values in blocks become fp32 where they are read, or bf16 for products of pairs. There scales that are fp32 are factors of scores and weights, and the second level of nvfp4 is one of
  * the scale and of the result. */
 #include <math.h>
 #include <string.h>
@@ -104,7 +104,8 @@ static void load_q(tile *t, int64_t at, int64_t width) {
             continue;
         }
         uint16_t codes[WIDTH] = {0};
-        load_codes(q, offset, q->strides[3], width, codes);
+        if (dw_format_is_block(q->format)) blocks_codes(t->call->isa->pairs, q, offset, 1, width, codes, WIDTH);
+        else load_codes(q, offset, q->strides[3], width, codes);
         memcpy(t->q.pairs + r * WIDTH / 2, codes, sizeof codes);
     }
 }
@@ -136,7 +137,7 @@ static void load_blocks(const tile *t, const dw_tensor *tensor, const block *b, 
 /* count rows of k or v from a key of the block on, 0 where a page is not there: as floats, or where they are multiplied in pairs as they are. */
 static void load_rows(const tile *t, const dw_tensor *tensor, const block *b, int first, int count, int64_t column, int64_t width, int64_t stride, float *floats, uint16_t *codes) {
     const bool pairs = t->call->isa->pairs != NULL;
-    if (pairs && t->call->in_blocks) {
+    if (pairs && dw_format_is_block(tensor->format)) {
         load_blocks(t, tensor, b, first, count, column, width, stride, codes);
         return;
     }
@@ -187,13 +188,24 @@ static void load_scales(tile *t, const dw_tensor *tensor, const block *b, int64_
     }
 }
 
-/* scores = scores + products of a block of columns times the keys' scales. */
+/* The scale of a row's q in a block of columns. */
+static float scale_of_q(const tile *t, int row, int64_t column) {
+    const dw_tensor *q = t->call->q;
+    float scale = 1;
+    if (dw_format_is_block(q->format)) blocks_factors(q, at3(q, t->at.batch, head_of(t, row), query_of(t, row)) + column, 1, &scale);
+    return scale;
+}
+
+/* scores = scores + products of a block of columns times the keys' scales, and the query's. */
 static void add_products(tile *t, const block *b, int64_t column) {
     load_scales(t, t->call->k, b, column);
     for (int r = 0; r < t->at.rows; r++) {
         float *to = t->scores + r * FLASH_KEYS;
-        const float *products = t->products + r * FLASH_KEYS;
-        for (int i = 0; i < FLASH_KEYS; i++) to[i] = column > 0 ? to[i] + products[i] * t->scales[i] : products[i] * t->scales[i];
+        const float *products = t->products + r * FLASH_KEYS, scale = scale_of_q(t, r, column);
+        for (int i = 0; i < FLASH_KEYS; i++) {
+            const float product = products[i] * (t->scales[i] * scale);
+            to[i] = column > 0 ? to[i] + product : product;
+        }
     }
 }
 
@@ -253,7 +265,7 @@ static void soften(tile *t, const block *b) {
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
     }
-    for (int r = 0; r < t->at.rows && call->isa->pairs != NULL && !call->has_factors; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
+    for (int r = 0; r < t->at.rows && call->isa->pairs != NULL && !call->has_value_factors; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
 }
 
 /* Weights times the scales of values, in pairs: for a block of columns. */
@@ -308,7 +320,7 @@ static void add_values(tile *t, const block *b, const block *after) {
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->v.codes : t->v.floats;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         const int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
-        if (t->call->has_factors && (t->column + at) % SCALED == 0) scale_weights(t, b, t->column + at);
+        if (t->call->has_value_factors && (t->column + at) % SCALED == 0) scale_weights(t, b, t->column + at);
         if (adds_in_place(t, b, width)) {
             add_in_place(t, b, after, at, width);
             continue;

@@ -16,8 +16,8 @@ enum {
 typedef struct attention {
     const flash_isa *isa;
     const dw_tensor *q, *k, *v, *sink, *out, *lse;
-    dw_tensor blocks_k, blocks_v;                 /* k and v where they are in blocks */
-    bool in_blocks, has_factors;                  /* k and v are; their scales are factors of scores and weights */
+    dw_tensor blocks[3];                          /* q, k and v where they are in blocks */
+    bool has_factors, has_value_factors;          /* the scales of k, and of q, are factors of scores, those of v of weights */
     float second_v;                               /* what results are to be multiplied with */
     op_attention_view view;
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: what a row of the cache has room for */

@@ -10,6 +10,8 @@ const char *attention_plain_refuses(const kernel_problem *problem, text *why) {
     op_type types[2];
     const op_type *in[ATTENTION_OPERANDS];
     const kernel_problem plain = attention_without_blocks(problem, types, in);
+    op_type q = *problem->in[ATTENTION_Q];
+    if (dw_format_is_block(q.format)) q.format = DW_FORMAT_f32, in[ATTENTION_Q] = &q;
     for (int i = 0; i < problem->n_in; i++)
         if (problem->in[i] != NULL && problem->in[i]->format == DW_FORMAT_f64) return "an operand is f64, and this kernel computes in fp32";
     return cuda_reject_packed(&plain, why);
@@ -40,6 +42,11 @@ dw_status attention_plain_shape(const kernel_run *run, kernel_launcher *launcher
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     TRY(attention_take(&launch, run, &arguments->call));
     attention_take_blocks(&launch, run, &arguments->call, &arguments->blocks);
+    if (dw_format_is_block(q->format)) {
+        cuda_take_rows(&launch, run, ATTENTION_Q, true, &arguments->q);
+        attention_lie_as_a_whole(q, arguments->call.q_strides);
+        arguments->q_in_blocks = true;
+    }
     if (run->call.n_out > 1) {
         cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->lse);
         for (int axis = 0; axis < 3; axis++) arguments->lse_strides[axis] = run->call.out[1]->strides[axis];

@@ -44,20 +44,27 @@ DEVICE attention_key key_of(const attention_arguments *p, const attention_place 
 }
 
 /* Element `at` of keys or values. */
-DEVICE float cached(const attention_blocks *blocks, const cuda_rows *rows, const cuda_array *array, int64_t width, int64_t at) {
-    if (!blocks->in_blocks) return load_float(array, at);
+DEVICE float cached(int in_blocks, const cuda_rows *rows, const cuda_array *array, int64_t width, int64_t at) {
+    if (!in_blocks) return load_float(array, at);
     return rows_scaled(rows, at / width, at % width) * rows_second(rows, 0);
 }
 
-DEVICE float score(const attention_arguments *p, const attention_blocks *blocks, const attention_place *place, const float *query, int64_t key) {
+/* Element i of a query. */
+DEVICE float of_query(const attention_plain_arguments *arguments, const attention_place *place, int64_t i) {
+    return cached((int)arguments->q_in_blocks, &arguments->q, &arguments->call.q, arguments->call.width, place->q + i * arguments->call.q_strides[3]);
+}
+
+DEVICE float score(const attention_plain_arguments *arguments, const attention_place *place, const float *query, int64_t key) {
+    const attention_arguments *p = &arguments->call;
+    const attention_blocks *blocks = &arguments->blocks;
     if (p->has_mask && !load_int(&p->mask, place->mask + key * p->mask_strides[3])) return -INFINITE;
     attention_key lies = key_of(p, place, key);
     if (lies.row < 0) return -INFINITE;
     float sum = 0;
     int64_t at = place->k + lies.row * p->k_strides[0] + lies.slot * p->k_strides[2];
     for (int64_t i = 0; i < p->width; i++) {
-        float q = i < ATTENTION_WIDTH ? query[i] : load_float(&p->q, place->q + i * p->q_strides[3]);
-        sum = fmaf(q, cached(blocks, &blocks->k, &p->k, p->width, at + i * p->k_strides[3]), sum);
+        float q = i < ATTENTION_WIDTH ? query[i] : of_query(arguments, place, i);
+        sum = fmaf(q, cached(blocks->in_blocks, &blocks->k, &p->k, p->width, at + i * p->k_strides[3]), sum);
     }
     sum *= p->scale;
     if (p->softcap > 0) sum = p->softcap * tanhf(sum / p->softcap);
@@ -99,11 +106,11 @@ KERNEL(attention_plain, attention_plain_arguments) {
         float max = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, sum = max > -INFINITE ? 1.0f : 0.0f, sums[COLUMNS];
         for (int c = 0; c < COLUMNS; c++) sums[c] = 0;
         __syncthreads();
-        for (int64_t i = thread; i < p->width && i < ATTENTION_WIDTH; i += CUDA_THREADS) query_shared[i] = load_float(&p->q, place.q + i * p->q_strides[3]);
+        for (int64_t i = thread; i < p->width && i < ATTENTION_WIDTH; i += CUDA_THREADS) query_shared[i] = of_query(&arguments, &place, i);
         __syncthreads();
         for (int64_t chunk = begin; chunk < end; chunk += CUDA_THREADS) {
             int64_t key = chunk + thread, count = end - chunk < CUDA_THREADS ? end - chunk : CUDA_THREADS;
-            float mine = key < end ? score(p, &arguments.blocks, &place, query_shared, key) : -INFINITE;
+            float mine = key < end ? score(&arguments, &place, query_shared, key) : -INFINITE;
             float largest = block_max(mine), next = max != max || max > largest ? max : largest;
             if (next == -INFINITE) continue;
             float down = max == -INFINITE ? 0 : expf(max - next), weight = mine == -INFINITE ? 0 : expf(mine - next);
@@ -117,7 +124,7 @@ KERNEL(attention_plain, attention_plain_arguments) {
                 for (int64_t j = 0; j < count; j++) {
                     if (weights[j] == 0) continue;
                     attention_key lies = key_of(p, &place, chunk + j);
-                    of_col = fmaf(weights[j], cached(&arguments.blocks, &arguments.blocks.v, &p->v, p->value_width, place.v + lies.row * p->v_strides[0] + lies.slot * p->v_strides[2] + col * p->v_strides[3]), of_col);
+                    of_col = fmaf(weights[j], cached(arguments.blocks.in_blocks && !arguments.blocks.values_apart, &arguments.blocks.v, &p->v, p->value_width, place.v + lies.row * p->v_strides[0] + lies.slot * p->v_strides[2] + col * p->v_strides[3]), of_col);
                 }
                 sums[c] = of_col;
             }

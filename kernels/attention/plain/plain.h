@@ -8,6 +8,8 @@
 typedef struct attention_plain_arguments {
     attention_arguments call;
     attention_blocks blocks;
+    cuda_rows q;                  /* where q is in blocks */
+    int64_t q_in_blocks;
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;

@@ -10,11 +10,12 @@ INLINE void multiply_keys(const attention_shape s, float *scores, uint32_t q, ui
     const int q_chunk = s.groups * 64 * ROW_BYTES, k_chunk = s.keys * ROW_BYTES;
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < s.width / 16; step++) {
+    for (int step = 0; step < s.width / (s.codes ? 32 : 16); step++) {
         uint64_t a = wgmma_descriptor(q + step / 4 * q_chunk) + step % 4 * 2, b = wgmma_descriptor(k + step / 4 * k_chunk) + step % 4 * 2;
 #define SHAPE(n)                                                                                   \
-    if (s.keys == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16(scores, a, b, step > 0);       \
-    if (s.keys == n && s.element == ELEMENT_F16) wgmma_n##n##_f16(scores, a, b, step > 0);
+    if (s.keys == n && s.codes) wgmma_n##n##_e4m3(scores, a, b, step > 0);                         \
+    else if (s.keys == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16(scores, a, b, step > 0);  \
+    else if (s.keys == n && s.element == ELEMENT_F16) wgmma_n##n##_f16(scores, a, b, step > 0);
         SHAPE(32)
         SHAPE(64)
         SHAPE(128)
@@ -56,6 +57,21 @@ INLINE void release(const ring_barriers ring, ring_turn turn) {
 
 /* ---- a block of keys ---- */
 
+/* Scales of blocks of 128 keys are read a block ahead of their products. */
+INLINE float key_scale_at(const attention_wgmma_arguments *g, const attention_shape s, const attention_rows *rows, int block) {
+    const int last = ((int)g->call.keys + CODES_KEYS - 1) / CODES_KEYS - 1;
+    return __ldg((const float *)rows->key_scales + min(block * s.keys / CODES_KEYS, last));
+}
+INLINE void begin_key_scales(const attention_wgmma_arguments *g, const attention_shape s, attention_rows *rows, attention_tile tile, int block) {
+    const int heads = (int)(g->call.heads / g->call.shared_heads), head = tile.batch * heads + tile.head / (int)g->call.shared_heads;
+    rows->key_scales = codes_of(g)->k_scales + 4 * head * (((int)g->call.keys + CODES_KEYS - 1) / CODES_KEYS);
+    rows->next_key_scale = key_scale_at(g, s, rows, block);
+}
+INLINE void take_key_scale(const attention_wgmma_arguments *g, const attention_shape s, attention_rows *rows, int block) {
+    rows->key_scale = rows->next_key_scale < LEAST_FACTOR ? LEAST_FACTOR : rows->next_key_scale;
+    rows->next_key_scale = key_scale_at(g, s, rows, block + 1);
+}
+
 /* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
 /* biases: the block's tile of them, smem (ATTENTION_TILED). */
 INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
@@ -93,6 +109,7 @@ INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, a
     } else {
         hide_keys(p, s, rows, counts, first, all, scores);
         if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        if (s.codes) take_key_scale(g, s, rows, walk->block);
         if (s.scores == ATTENTION_KEYS) raise_rows_by_products(s, p->scale, rows, scores, exponents);
         else raise_rows(s, p->scale * LOG2_E, rows, scores, exponents);
     }
@@ -132,7 +149,7 @@ INLINE void next_block(const attention_shape s, attention_smem m, attention_walk
 
 /* sums [64, value_width] of this warpgroup's queries, in registers. */
 INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
-    const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
     float scores[64];
     uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
     attention_exponents exponents;
@@ -142,6 +159,7 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     mbarrier_wait(m.q_ring.full, 0);
     if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
+    if (s.codes) begin_key_scales(g, s, rows, tile, walk.block);
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
     if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);

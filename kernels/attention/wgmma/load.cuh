@@ -12,18 +12,24 @@ INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int row
     for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
 }
 
+/* rows of q, or of k, as wide as they are. */
+INLINE void load_operand(const attention_shape s, const tensor_map *map, uint32_t to, uint32_t full, int rows, int row, int head, int batch, uint64_t cache) {
+    if (s.codes) tma_load_4d(to, map, full, 0, row, head, batch, cache);
+    else load_tile(map, to, full, rows, s.width, row, head, batch, cache);
+}
+
 INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
-    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const int q_rows = s.groups * 64, k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
     const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
-    int group = tile.head / (int)g->call.shared_heads;
+    const int group = tile.head / (int)g->call.shared_heads;
     ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
-    mbarrier_arrive_expect(m.q_ring.full, q_rows * s.width * 2);
-    load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    mbarrier_arrive_expect(m.q_ring.full, q_rows * row_bytes(s));
+    load_operand(s, (const tensor_map *)g->map_q, m.q, m.q_ring.full, q_rows, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
     for (; !walk.done; walk_next(&walk, m), ring_next(&turn, s.stages)) {
         ring_wait_empty(m.k_ring, turn);
         uint32_t full = ring_expect_full(m.k_ring, turn, k_bytes);
-        load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+        load_operand(s, map_k, m.k + turn.stage * k_bytes, full, s.keys, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
         ring_wait_empty(m.v_ring, turn);
         full = ring_expect_full(m.v_ring, turn, v_bytes);
         load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);

@@ -49,33 +49,39 @@ INLINE attention_tile load_work(attention_smem m, int stage, block_range *range)
 
 /* ---- loads, by one thread ---- */
 
-INLINE void load_part(const attention_shape s, const tensor_map *map, const ring_barriers ring, ring_turn *turn, uint32_t to, const int cols, int block, int head, int batch) {
-    const int bytes = s.keys * cols * 2;
-    ring_wait_empty(ring, *turn);
-    const uint32_t full = ring_expect_full(ring, *turn, bytes);
-    load_tile(map, to + turn->stage * bytes, full, s.keys, cols, block * s.keys, head, batch, TMA_EVICT_LAST);
+INLINE void load_key_part(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, ring_turn *turn, int block, int head, int batch) {
+    const int bytes = s.keys * row_bytes(s);
+    ring_wait_empty(m.k_ring, *turn);
+    const uint32_t full = ring_expect_full(m.k_ring, *turn, bytes);
+    load_operand(s, (const tensor_map *)g->map_k, m.k + turn->stage * bytes, full, s.keys, block * s.keys, head, batch, TMA_EVICT_LAST);
+    ring_next(turn, s.stages);
+}
+INLINE void load_value_part(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, ring_turn *turn, int block, int head, int batch) {
+    const int bytes = s.keys * s.value_width * 2;
+    ring_wait_empty(m.v_ring, *turn);
+    const uint32_t full = ring_expect_full(m.v_ring, *turn, bytes);
+    load_tile((const tensor_map *)g->map_v, m.v + turn->stage * bytes, full, s.keys, s.value_width, block * s.keys, head, batch, TMA_EVICT_LAST);
     ring_next(turn, s.stages);
 }
 
 /* The first keys of a tile are loaded in front of its queries, which wait for the end of the tile before. */
 INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m) {
-    const tensor_map *map_q = (const tensor_map *)g->map_q, *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
-    const int rows = s.groups * 64, q_bytes = rows * s.width * 2;
+    const int rows = s.groups * 64, q_bytes = rows * row_bytes(s);
     ring_turn q_turn = ring_writer(), k_turn = ring_writer(), v_turn = ring_writer();
 #pragma unroll 1
     for (int round = 0; tile_number(round) < tile_count(g); round++, ring_next(&q_turn, s.q_stages)) {
         const attention_tile tile = tile_at(g, s, tile_number(round));
         const block_range range = blocks_of(g, s, tile.first, rows);
         const int head = tile.head / (int)g->call.shared_heads;
-        if (range.begin < range.end) load_part(s, map_k, m.k_ring, &k_turn, m.k, s.width, range.begin, head, tile.batch);
+        if (range.begin < range.end) load_key_part(g, s, m, &k_turn, range.begin, head, tile.batch);
         ring_wait_empty(m.q_ring, q_turn);
         store_work(m, q_turn.stage, tile, range);
         const uint32_t full = ring_expect_full(m.q_ring, q_turn, q_bytes);
-        load_tile(map_q, m.q + q_turn.stage * q_bytes, full, rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+        load_operand(s, (const tensor_map *)g->map_q, m.q + q_turn.stage * q_bytes, full, rows, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
 #pragma unroll 1
         for (int block = range.begin; block < range.end; block++) {
-            if (block > range.begin) load_part(s, map_k, m.k_ring, &k_turn, m.k, s.width, block, head, tile.batch);
-            load_part(s, map_v, m.v_ring, &v_turn, m.v, s.value_width, block, head, tile.batch);
+            if (block > range.begin) load_key_part(g, s, m, &k_turn, block, head, tile.batch);
+            load_value_part(g, s, m, &v_turn, block, head, tile.batch);
         }
     }
 }
@@ -175,22 +181,24 @@ INLINE void scale_sums(const attention_shape s, const attention_rows *rows, floa
 }
 
 /* sums [64, value_width] of this warpgroup's queries over the blocks that they see, in registers. */
-INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const warp_view *view, attention_walk *walk, int end, warpgroup_turns *turns, int group,
+INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const warp_view *view, attention_walk *walk, int end, warpgroup_turns *turns, int group,
                           attention_rows *rows, float *sums) {
-    const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
-    const uint32_t q = m.q + turns->q.stage * s.groups * 64 * s.width * 2 + group * 64 * ROW_BYTES;
+    const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
+    const uint32_t q = m.q + turns->q.stage * s.groups * 64 * row_bytes(s) + group * 64 * ROW_BYTES;
     float scores[64];
     uint32_t weights[32];
     attention_exponents exponents;
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     if (wait_keys(g, s, m, rows, walk, end, turns)) {
+        if (s.codes) begin_key_scales(g, s, rows, tile, walk->block);
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + turns->k.stage * k_bytes);
         order_pass(s, group);
         wgmma_wait(0);
         release(m.k_ring, turns->k);
         ring_next(&turns->k, s.stages);
+        if (s.codes) take_key_scale(g, s, rows, walk->block);
         score_block(g, s, m, view, walk, rows, scores, &exponents);
         soften(s, &exponents, rows, scores);
         pack_weights(s, scores, weights);
@@ -205,6 +213,7 @@ INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_sh
             wgmma_wait(1);
             release(m.k_ring, turns->k);
             ring_next(&turns->k, s.stages);
+            if (s.codes) take_key_scale(g, s, rows, walk->block);
             score_block(g, s, m, view, walk, rows, scores, &exponents);
             wgmma_wait(0);
             release(m.v_ring, turns->v);
@@ -252,10 +261,10 @@ INLINE void make_tiles(const attention_wgmma_arguments *g, const attention_shape
         const block_range own = has_notes(s) ? all : blocks_of(g, s, tile.first + group * 64, 64);
         const bool sees = own.begin < own.end;
         const warp_view view = view_warp(g, tile.first + group * 64 + threadIdx.x % 128 / 32 * 16);
-        begin_rows(g, s, tile.head, &rows);
+        begin_rows(g, s, tile, tile.first + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, &rows);
         walk.block = own.begin;
         if (!has_notes(s)) skip_blocks(s, m, &turns, group, sees ? own.begin - all.begin : 0);
-        attend_blocks(g, s, m, &view, &walk, own.end, &turns, group, &rows, sums);
+        attend_blocks(g, s, m, tile, &view, &walk, own.end, &turns, group, &rows, sums);
         if (!has_notes(s)) skip_blocks(s, m, &turns, group, sees ? all.end - own.end : all.end - all.begin);
         if (agreed(tile.first + group * 64 < (int)g->call.queries)) store_rows(g, s, m, tile, group, &rows, sums);
     }

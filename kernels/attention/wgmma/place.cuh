@@ -19,6 +19,7 @@ typedef struct attention_shape {
     int paged;                    /* keys may lie in pages */
     int stays;                    /* thread blocks make several tiles: persistent.cuh */
     int quantised;                /* results are in blocks of e4m3 */
+    int codes;                    /* q is in fp8_1x128, a block to a row of a head, k in fp8_128x128, a block to 128 of them, v in 16 bits; width up to 128 */
 } attention_shape;
 
 /* Addresses in smem. */
@@ -29,6 +30,10 @@ typedef struct attention_smem {
 
 /* Does the loading warp say with each block what becomes of it? */
 INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MASKED || s.scores == ATTENTION_KEYS || s.scores == ATTENTION_TILED; }
+/* The arguments of an entry whose q and k are codes. */
+INLINE const attention_codes_arguments *codes_of(const attention_wgmma_arguments *g) { return (const attention_codes_arguments *)g; }
+/* Bytes of a row of q or k: codes fill up a row of the swizzle. */
+INLINE int row_bytes(const attention_shape s) { return s.codes ? ROW_BYTES : s.width * 2; }
 /* Are a row's scores products times the scale, rather than products? */
 INLINE bool is_scaled(const attention_shape s) { return s.scores != ATTENTION_PLAIN && s.scores != ATTENTION_MASKED; }
 /* Bytes of a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED). */

@@ -6,16 +6,23 @@
 
 /* ---- results ---- */
 
+/* Element i of a row of q or k. */
+INLINE float load_number(const attention_shape s, uint64_t row, int i) {
+    if (s.codes) return cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2(((const uint8_t *)row)[i]));
+    return load_half(s.element, row + 2 * i);
+}
+
 /* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
-INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
+INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum, float factor) {
     const attention_arguments *p = &g->call;
     attention_view view = s.stays ? plain_view_of(g, tile.batch, tile.first + row) : load_view(m.rows, row);
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     int64_t group = tile.head / (int)p->shared_heads;
-    uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
-    const uint64_t k = p->k.data + 2 * group * p->k_strides[1], v = p->v.data + 2 * group * p->v_strides[1];
+    const int bytes = s.codes ? 1 : 2;
+    uint64_t q = p->q.data + bytes * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
+    const uint64_t k = p->k.data + bytes * group * p->k_strides[1], v = p->v.data + 2 * group * p->v_strides[1];
     attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
-    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : is_scaled(s) ? max : max * unit;
+    float unit = s.codes ? unit_of(p, s) * factor : unit_of(p, s), shift = max == -INFINITE ? 0 : is_scaled(s) ? max : max * unit;
 #pragma unroll 1
     for (int first = 0; first < s.value_width; first += 32) {
         int col = first + lane;
@@ -25,12 +32,13 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
             attention_slot at = {view.cache, view.start + from < slots ? view.start + from : view.start + from - slots};
             if (s.paged) at = slot_of(p, at.row, at.slot);
             if (s.paged && agreed(at.row < 0)) continue;
-            const uint64_t key = k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2]), value = v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2]);
+            const uint64_t key = k + bytes * (at.row * p->k_strides[0] + at.slot * p->k_strides[2]), value = v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2]);
             float product = 0;
 #pragma unroll 1
             for (int i = 0; i < (int)p->width; i += 32)
-                if (i + lane < (int)p->width) product = fmaf(load_half(s.element, q + 2 * (i + lane)), load_half(s.element, key + 2 * (i + lane)), product);
+                if (i + lane < (int)p->width) product = fmaf(load_number(s, q, i + lane), load_number(s, key, i + lane), product);
             for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
+            if (s.codes) product *= ((const float *)codes_of(g)->k_scales)[(at.row * (int)(p->heads / p->shared_heads) + group) * ((slots + CODES_KEYS - 1) / CODES_KEYS) + at.slot / CODES_KEYS];
             if (is_scaled(s)) product = score_of(p, product, extra, view.base + from);
             if (s.scores == ATTENTION_MASKED && !is_unmasked(p, extra, view.base + from)) product = -INFINITE;
             float weight = is_scaled(s) ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
@@ -60,7 +68,8 @@ INLINE void stage_results(const attention_wgmma_arguments *g, const attention_sh
     for (int i = 0; i < 16; i++) {
         int from = i % 8 * 4, half = i / 8;
         float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
-        if (agreed(sum == sum)) repeat_row(g, s, m, tile, first_row + i, max, sum);
+        const float factor = s.codes ? __shfl_sync(0xffffffff, half ? rows->factor[1] : rows->factor[0], from) : 1;
+        if (agreed(sum == sum)) repeat_row(g, s, m, tile, first_row + i, max, sum, factor);
     }
     __syncwarp();
 }
@@ -85,13 +94,18 @@ INLINE void store_quantised(const attention_wgmma_arguments *g, const attention_
     store_blocks(&to, sums, begin + tile.first + row, col, begin + (int)p->queries, col + (int)p->value_width);
 }
 
+/* What a row's scores in registers are to be multiplied by. */
+INLINE float scale_of_row(const attention_wgmma_arguments *g, const attention_shape s, const attention_rows *rows, const int half) {
+    return s.codes ? g->call.scale * rows->factor[half] : g->call.scale;
+}
+
 /* The logarithm of the sum of e^score of each row, by the first of its four threads. */
 INLINE void store_lse(const attention_wgmma_arguments *g, const attention_shape s, attention_tile tile, const attention_rows *rows, int first_row) {
     if (!g->has_lse || threadIdx.x % 4 != 0) return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = tile.first + first_row + threadIdx.x % 32 / 4 + 8 * half;
-        const float max = is_scaled(s) ? rows->max[half] : rows->max[half] * g->call.scale;
+        const float max = is_scaled(s) ? rows->max[half] : rows->max[half] * scale_of_row(g, s, rows, half);
         if (query < (int)g->call.queries)
             store_float(&g->lse, tile.batch * g->lse_strides[0] + tile.head * g->lse_strides[1] + query * g->lse_strides[2], max < INFINITE ? max + logf(rows->sum[half]) : NOT_A_NUMBER);
     }
@@ -144,13 +158,17 @@ INLINE void store_results(const attention_wgmma_arguments *g, const attention_sh
     tma_wait_read(0);
 }
 
-/* A row's largest score and sum before any key: those of its sink. */
-INLINE void begin_rows(const attention_wgmma_arguments *g, const attention_shape s, int head, attention_rows *rows) {
+/* A row's largest score and sum before any key: those of its sink. first: the thread's first query. */
+INLINE void begin_rows(const attention_wgmma_arguments *g, const attention_shape s, attention_tile tile, int first, attention_rows *rows) {
     const attention_arguments *p = &g->call;
-    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE;
+    const float sink = p->has_sink ? load_float(&p->sink, tile.head * p->sink_stride) : -INFINITE;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        rows->max[half] = p->has_sink && !is_scaled(s) ? sink / p->scale : sink;
+        const int query = first + 8 * half;
+        float factor = 1;
+        if (s.codes && query < (int)p->queries) factor = ((const float *)codes_of(g)->q_scales)[(int64_t)(tile.batch * (int)p->heads + tile.head) * p->queries + query];
+        rows->factor[half] = factor < LEAST_FACTOR ? LEAST_FACTOR : factor;
+        rows->max[half] = p->has_sink && !is_scaled(s) ? sink / scale_of_row(g, s, rows, half) : sink;
         rows->sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
     }
 }
@@ -166,7 +184,7 @@ INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shap
         rows.count[half] = view.count;
         rows.base[half] = view.base;
     }
-    begin_rows(g, s, tile.head, &rows);
+    begin_rows(g, s, tile, tile.first + row, &rows);
     attend(g, s, m, tile, &rows, group, row, sums);
     store_results(g, s, m, tile, &rows, group, sums);
 }

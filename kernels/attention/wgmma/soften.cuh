@@ -6,6 +6,10 @@
 
 /* ---- scores ---- */
 
+/* Keys of a scale of fp8_128x128. So small a scale is as good as 0, by which a hidden key's -inf cannot be multiplied. */
+enum { CODES_KEYS = 128 };
+#define LEAST_FACTOR 1e-18f
+
 /* What a score is to be multiplied by to be an exponent of 2: scores with biases have been scaled, others are products. */
 INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return is_scaled(s) ? LOG2_E : p->scale * LOG2_E; }
 
@@ -13,6 +17,9 @@ INLINE float unit_of(const attention_arguments *p, const attention_shape s) { re
 typedef struct attention_rows {
     int start[2], count[2], base[2];
     float max[2], sum[2], down[2];
+    float factor[2];              /* of codes: the scale of q, which scores in registers and max have not */
+    float key_scale, next_key_scale;   /* of codes: that of the block's keys, which scores in registers have not, but max has; of the next block's */
+    uint64_t key_scales;          /* of the head */
 } attention_rows;
 
 /* How far slot is from the beginning of what the row sees. */
@@ -166,7 +173,7 @@ INLINE void finish_general(const attention_arguments *p, const attention_shape s
 }
 
 /* A row's weights are 2^(score x unit - shift) of the scores of a block, as they stand in registers. */
-typedef struct attention_exponents { float unit, shift[2]; } attention_exponents;
+typedef struct attention_exponents { float unit[2], shift[2]; } attention_exponents;
 
 /* The largest score of a block in a row, and `top`. */
 INLINE float largest_of(const attention_shape s, const float *scores, const int half, float top) {
@@ -178,11 +185,13 @@ INLINE float largest_of(const attention_shape s, const float *scores, const int 
 
 /* Rows grow to a block's largest products; sums are to be scaled by down before the block's weights are added. */
 INLINE void raise_rows(const attention_shape s, float unit, attention_rows *rows, const float *scores, attention_exponents *exponents) {
-    exponents->unit = unit;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float top = largest_of(s, scores, half, rows->max[half]), shift = top == -INFINITE ? 0 : top * unit;
-        rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], unit, -shift));
+        const float own = s.codes ? unit * rows->factor[half] : unit;
+        const float top = s.codes ? fmaxf(rows->max[half], rows->key_scale * largest_of(s, scores, half, -INFINITE)) : largest_of(s, scores, half, rows->max[half]);
+        const float shift = top == -INFINITE ? 0 : top * own;
+        exponents->unit[half] = s.codes ? own * rows->key_scale : own;
+        rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], own, -shift));
         rows->max[half] = top;
         exponents->shift[half] = shift;
     }
@@ -204,9 +213,9 @@ INLINE void raise_rows_by_scores(const attention_shape s, attention_rows *rows, 
         rows->max[half] = top;
         exponents->shift[half] = shifts[half] * LOG2_E;
     }
-    exponents->unit = LOG2_E;
+    exponents->unit[0] = exponents->unit[1] = LOG2_E;
     if (!__any_sync(0xffffffff, far)) return;
-    exponents->unit = 1;
+    exponents->unit[0] = exponents->unit[1] = 1;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         exponents->shift[half] = 0;
@@ -220,7 +229,7 @@ INLINE void raise_rows_by_scores(const attention_shape s, attention_rows *rows, 
 
 /* The same of products, where the largest scores so far have been scaled. One near the lowest number has no room for another base, but then no key of this block is seen. */
 INLINE void raise_rows_by_products(const attention_shape s, float scale, attention_rows *rows, const float *scores, attention_exponents *exponents) {
-    exponents->unit = scale * LOG2_E;
+    exponents->unit[0] = exponents->unit[1] = scale * LOG2_E;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float top = fmaxf(rows->max[half], scale * largest_of(s, scores, half, -INFINITE));
@@ -237,8 +246,8 @@ INLINE void soften(const attention_shape s, const attention_exponents *exponents
         float sum = 0;
 #pragma unroll
         for (int i = 2 * half; i < s.keys / 2; i += 4) {
-            scores[i] = ex2(fmaf(scores[i], exponents->unit, -exponents->shift[half]));
-            scores[i + 1] = ex2(fmaf(scores[i + 1], exponents->unit, -exponents->shift[half]));
+            scores[i] = ex2(fmaf(scores[i], exponents->unit[half], -exponents->shift[half]));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], exponents->unit[half], -exponents->shift[half]));
             sum += scores[i] + scores[i + 1];
         }
         rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);

@@ -45,14 +45,14 @@ INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attentio
 }
 
 INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
-    const int rows = s.groups * 64, views = s.stays ? 0 : rows;
+    const int rows = s.groups * 64, views = s.stays ? 0 : rows, results = rows * s.value_width * 2, queries = s.q_stages * rows * row_bytes(s);
     attention_smem m;
     m.q = base;
-    m.k = m.q + s.q_stages * rows * s.width * 2;
-    m.v = m.k + s.stages * s.keys * s.width * 2;
+    m.k = m.q + (s.stays || queries > results ? queries : results);
+    m.v = m.k + s.stages * s.keys * row_bytes(s);
     m.tiles = m.v + s.stages * s.keys * s.value_width * 2;
     m.out = s.stays ? m.tiles : m.q;
-    m.rows = m.tiles + s.stages * tile_bytes(s) + (s.stays ? rows * s.value_width * 2 : 0);
+    m.rows = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
     m.segments = m.rows + views * ATTENTION_ROW_BYTES;
     m.q_ring = ring_at(m.segments + (s.stays ? 0 : views + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
     m.k_ring = ring_at(ring_end(m.q_ring, s.q_stages), s.stages);

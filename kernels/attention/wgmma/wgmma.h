@@ -29,4 +29,10 @@ typedef struct attention_wgmma_arguments {
     int32_t has_lse;
 } attention_wgmma_arguments;
 
+/* Where q is in fp8_1x128 and k in fp8_128x128. */
+typedef struct attention_codes_arguments {
+    attention_wgmma_arguments call;
+    uint64_t q_scales, k_scales;
+} attention_codes_arguments;
+
 #endif

@@ -87,7 +87,7 @@ static dw_status round_attention(ir_graph *graph, const pass_options *options, i
 
 dw_status precision_caches(ir_graph *graph, const pass_options *options) {
     const char *rule;
-    const pass_precision_row *precision = pass_policy_cache(options->policy, &rule);
+    const pass_precision_row *precision = pass_policy_apart(options->policy, PASS_CACHE, &rule);
     int caches = 0, rounded = 0;
     if (precision == NULL || (precision->cache == DW_FORMAT_f32 && options->probe == PASS_PROBE_NONE)) return DW_OK;
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
@@ -99,7 +99,7 @@ dw_status precision_caches(ir_graph *graph, const pass_options *options) {
             TRY(round_attention(graph, options, node, precision->cache, ++rounded));
         }
     }
-    pass_policy_used_cache(options->policy, caches + rounded > 0);
+    pass_policy_used_apart(options->policy, PASS_CACHE, caches + rounded > 0);
     if (caches + rounded > 0) precision_report(options, "keys and values", "cache", precision->name, rule);
     return DW_OK;
 }

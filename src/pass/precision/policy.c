@@ -7,16 +7,16 @@
  *     role:cache       = fp8
  *     *                = nvfp4
  *
- * Caches are no layers: the rule of that very pattern alone is theirs. */
+ * Caches are no layers, nor are scores of attention (role:scores): the rule of that very pattern alone is theirs. */
 #include "pass/pass.h"
 
 #include <string.h>
 
 static const pass_precision_row rows[] = {
-#define PRECISION(name, weight, activation, cache, head, meaning) {name, DW_FORMAT_##weight, DW_FORMAT_##activation, DW_FORMAT_##cache, head, meaning},
+#define PRECISION(name, weight, activation, cache, scores, head, meaning) {name, DW_FORMAT_##weight, DW_FORMAT_##activation, DW_FORMAT_##cache, DW_FORMAT_##scores, head, meaning},
 #include "pass/precision/precision.def"
 #undef PRECISION
-#define PRECISION(name, weight, activation, cache, head, meaning) {name "-weights", DW_FORMAT_##weight, DW_FORMAT_bf16, DW_FORMAT_COUNT, head, meaning "; weights only, activations in bf16"},
+#define PRECISION(name, weight, activation, cache, scores, head, meaning) {name "-weights", DW_FORMAT_##weight, DW_FORMAT_bf16, DW_FORMAT_COUNT, DW_FORMAT_COUNT, head, meaning "; weights only, activations in bf16"},
 #include "pass/precision/precision.def"
 #undef PRECISION
 };
@@ -69,19 +69,33 @@ static dw_status fail_precision(dw_context *context, const char *place, const ch
     return status;
 }
 
-static const char cache_pattern[] = "role:cache";
+/* What a rule of its own is about: its pattern, and what it is said to be where it may not be so, or changes nothing. */
+typedef struct apart { const char *pattern, *no, *one, *nothing; } apart;
+static const apart aparts[] = {
+    [PASS_CACHE] = {"role:cache", "no cache of keys and values is", "one", "the model has no causal attention whose keys and values are cached here"},
+    [PASS_SCORES] = {"role:scores", "no scores of attention are", "they", "the model has no attention here that is not causal and has no caches and gradients"},
+};
 
-static dw_status fail_cache(dw_context *context, const char *place, const char *name) {
+static dw_format format_apart(const pass_precision_row *row, pass_apart which) { return which == PASS_CACHE ? row->cache : row->scores; }
+
+/* Which the pattern is of; PASS_APARTS: of layers. */
+static pass_apart apart_of(const char *pattern) {
+    int i = 0;
+    while (i < PASS_APARTS && strcmp(pattern, aparts[i].pattern) != 0) i++;
+    return (pass_apart)i;
+}
+
+static dw_status fail_apart(dw_context *context, const char *place, const char *name, pass_apart which) {
     text known;
     const pass_precision_row *row;
     bool any = false;
     text_init(&known, context);
     for (int i = 0; (row = pass_precision_get(i)) != NULL; i++) {
-        if (row->cache == DW_FORMAT_COUNT) continue;
+        if (format_apart(row, which) == DW_FORMAT_COUNT) continue;
         text_printf(&known, "%s%s", any ? ", " : "", row->name);
         any = true;
     }
-    dw_status status = base_fail(context, DW_UNSUPPORTED, "%s: no cache of keys and values is in '%s'; one may be in %s", place, name, text_string(&known));
+    dw_status status = base_fail(context, DW_UNSUPPORTED, "%s: %s in '%s'; %s may be in %s", place, aparts[which].no, name, aparts[which].one, text_string(&known));
     text_free(&known);
     return status;
 }
@@ -89,7 +103,8 @@ static dw_status fail_cache(dw_context *context, const char *place, const char *
 static dw_status add_rule(pass_policy *policy, const char *pattern, const char *precision, const char *place, bool is_default) {
     const pass_precision_row *row = pass_precision_find(precision);
     if (row == NULL) return fail_precision(policy->context, place, precision);
-    if (strcmp(pattern, cache_pattern) == 0 && row->cache == DW_FORMAT_COUNT) return fail_cache(policy->context, place, precision);
+    const pass_apart which = apart_of(pattern);
+    if (which != PASS_APARTS && format_apart(row, which) == DW_FORMAT_COUNT) return fail_apart(policy->context, place, precision, which);
     rule *rules = arena_grow(&policy->arena, policy->rules, policy->count, &policy->capacity, sizeof *rules);
     if (rules == NULL) return DW_NO_MEMORY;
     policy->rules = rules;
@@ -229,20 +244,20 @@ const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *la
     return chosen->precision;
 }
 
-static struct rule *cache_rule(pass_policy *policy) {
+static struct rule *rule_apart(pass_policy *policy, pass_apart which) {
     for (size_t i = 0; policy != NULL && i < policy->count; i++)
-        if (strcmp(policy->rules[i].pattern, cache_pattern) == 0) return &policy->rules[i];
+        if (apart_of(policy->rules[i].pattern) == which) return &policy->rules[i];
     return NULL;
 }
 
-const pass_precision_row *pass_policy_cache(pass_policy *policy, const char **rule) {
-    const struct rule *found = cache_rule(policy);
+const pass_precision_row *pass_policy_apart(pass_policy *policy, pass_apart which, const char **rule) {
+    const struct rule *found = rule_apart(policy, which);
     *rule = found != NULL ? found->words : "";
     return found != NULL ? found->precision : NULL;
 }
 
-void pass_policy_used_cache(pass_policy *policy, bool used) {
-    struct rule *found = cache_rule(policy);
+void pass_policy_used_apart(pass_policy *policy, pass_apart which, bool used) {
+    struct rule *found = rule_apart(policy, which);
     if (found != NULL) found->has_matched = found->has_matched || used;
 }
 
@@ -250,8 +265,9 @@ void pass_policy_warn(pass_policy *policy) {
     for (size_t i = 0; i < policy->count && !policy->has_warned; i++) {
         const rule *rule = &policy->rules[i];
         if (rule->is_default || rule->has_matched) continue;
-        if (strcmp(rule->pattern, cache_pattern) != 0) base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
-        else if (rule->precision->cache != DW_FORMAT_f32) base_log(policy->context, DW_LOG_WARNING, "'%s' changes nothing: the model has no causal attention whose keys and values are cached here", rule->words);
+        const pass_apart which = apart_of(rule->pattern);
+        if (which == PASS_APARTS) base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
+        else if (format_apart(rule->precision, which) != DW_FORMAT_f32) base_log(policy->context, DW_LOG_WARNING, "'%s' changes nothing: %s", rule->words, aparts[which].nothing);
     }
     policy->has_warned = true;
 }

@@ -1,6 +1,6 @@
 /* Precision made explicit: each product with a weight gets operands in the formats that the policy chooses for it, its result stays in the
  * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention; caches get the format that a rule of
- * their own says (caches.c). A constant that no
+ * their own says (caches.c), and so may queries and keys (scores.c). A constant that no
  * parameter or buffer of the model went into is no weight: such are the matrices by which capture writes Fourier transforms and interpolation.
  *
  *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row,search=true}
@@ -284,6 +284,7 @@ static dw_status lower_layers(lowering *lowering) {
         else if (lowering->is_trained && (node->op == OP_cross_entropy || node->op == OP_cross_entropy_backward)) TRY(precision_loss(graph, node));
     }
     TRY(precision_caches(graph, lowering->options));
+    TRY(precision_scores(graph, lowering->options));
     pass_policy_warn(lowering->options->policy);
     return ir_set_note(graph, NOTE, pass_policy_words(lowering->options->policy));
 }

@@ -16,6 +16,8 @@ dw_status precision_round(ir_graph *graph, ir_node *node);
 /* In a graph with gradients: a sum, and cross_entropy or its gradient, read as bf16 what was bf16. */
 dw_status precision_sum(ir_graph *graph, ir_node *node);
 dw_status precision_loss(ir_graph *graph, ir_node *node);
+/* Where it has one for role:scores: queries and keys of attention that is not causal (scores.c). */
+dw_status precision_scores(ir_graph *graph, const pass_options *options);
 /* An output "check.<layer>". */
 dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value);
 /* A line of the report, if there is one. */
