@@ -10,6 +10,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import audit
 from sass import find_nvdisasm, read_functions
 
+MOST_BYTES = 15_000_000     # what kernels for Blackwell may add to the library
+
 TILE = audit.Tile(rows=128, columns=128, stages=6, cycles=512, stage_bytes=32768, warp_rows=64, matrix=None, copies=0, loads=3, scale_loads=0, adds=0, overlaps=True)
 
 
@@ -61,6 +63,9 @@ images = Path(os.environ.get("DEEPWELL_BUILD", ROOT / "build")) / "images"
 if not any(images.glob("*.fatbin")):
     print("skipped: a build without GPU code")
     sys.exit(77)
+size = sum(image.stat().st_size for image in images.glob("*_sm100.fatbin"))
+if size > MOST_BYTES:
+    sys.exit(f"images for sm_100 take {size / 1e6:.1f} MB of the library, at most {MOST_BYTES / 1e6:.0f} are allowed")
 if find_nvdisasm() is None and subprocess.run(["sh", ROOT / "scripts/nvcc.sh", "disassembler"]).returncode != 0:
     print("skipped: no nvdisasm here, and none to be had from PyPI")
     sys.exit(77)
