@@ -195,24 +195,14 @@ static dw_status run_moved_chain(stepping *s, arena *arena, const op_chain *chai
 
 typedef struct moved { double *by; double *low, *high; bool *nan; double tail; } moved;
 
-static double largest_of(const dw_tensor *t) {
-    int64_t index[DW_MAX_RANK] = {0};
-    double largest = 0;
-    for (int64_t i = 0, count = op_tensor_count(t); i < count; i++, op_tensor_next(t, index)) {
-        const double x = fabs(op_tensor_load(t, index));
-        if (isfinite(x) && x > largest) largest = x;
-    }
-    return largest;
-}
-
 /* How large the operand of a function that loses its tails is: of a product, at most, with what its post steps make of it. */
 static double tail_of(dw_context *context, const ir_node *node, const dw_tensor *const *in) {
     op_post_list post;
-    if (op_has(node->op, OP_TRAIT_TAILS)) return largest_of(in[0]);
+    if (op_has(node->op, OP_TRAIT_TAILS)) return evaluation_largest(in[0]);
     if ((node->op != OP_matmul && node->op != OP_grouped_matmul) || op_post_parse(context, ir_attr_text(node, OP_ATTR_post), &post) != DW_OK) return 0;
-    double size = largest_of(in[0]) * largest_of(in[1]) * (double)in[0]->dims[in[0]->rank - (ir_bool(node, OP_ATTR_at) ? 2 : 1)], tail = 0;
+    double size = evaluation_largest(in[0]) * evaluation_largest(in[1]) * (double)in[0]->dims[in[0]->rank - (ir_bool(node, OP_ATTR_at) ? 2 : 1)], tail = 0;
     for (int i = 0, operand = node->op == OP_matmul ? 2 : 3; i < post.count; i++) {
-        const double x = op_post_operand_of(post.steps[i]) != OP_POST_NONE && operand < node->n_in ? largest_of(in[operand++]) : 0;
+        const double x = op_post_operand_of(post.steps[i]) != OP_POST_NONE && operand < node->n_in ? evaluation_largest(in[operand++]) : 0;
         const bool halves = op_post_halves(post.steps[i]);
         if (post.steps[i] == OP_POST_mul || halves) tail *= fmax(1, halves ? size : x);
         if (op_has(op_post_op(post.steps[i]), OP_TRAIT_TAILS) || halves) tail = fmax(tail, size) * (halves ? fmax(1, size) : 1);
@@ -239,7 +229,7 @@ static double amount_of(const stepping *s, const ir_node *node, int i, double am
 /* On a device capped scores are off by as much of the cap as 1 - 2 / (1 + exp(2 y)) loses, and what is less than the least normal number of fp32 may be 0. */
 static double attention_tail(const ir_node *node, const dw_tensor *const *in) {
     if (node->op != OP_attention) return 0;
-    return ldexp(ir_real(node, OP_ATTR_softcap) * largest_of(in[2]), -23) + ldexp(1, -126);
+    return ldexp(ir_real(node, OP_ATTR_softcap) * evaluation_largest(in[2]), -23) + ldexp(1, -126);
 }
 
 /* The gradients of norms add squares, as norms do, and rows. */
@@ -249,7 +239,7 @@ static bool is_norm_backward(const ir_node *node) { return node->op == OP_layer_
 static void add_norm_terms(const ir_node *node, int result, const dw_tensor *const *in, moved *m) {
     if (!is_norm_backward(node) || result != 0) return;
     const int64_t count = op_tensor_count(in[0]), length = in[0]->dims[in[0]->rank - 1];
-    const double dy = largest_of(in[1]) * (node->n_in > 2 && in[2] != NULL ? largest_of(in[2]) : 1);
+    const double dy = evaluation_largest(in[1]) * (node->n_in > 2 && in[2] != NULL ? evaluation_largest(in[2]) : 1);
     double sum = 0, squares = 0;
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t i = 0; i < count; i++, op_tensor_next(in[0], index)) {
@@ -352,7 +342,7 @@ static bool multiplies_8_bits(const ir_node *node) {
 /* May its sums overflow although its results do not? */
 static bool sums_too_much(const ir_node *node, const dw_tensor *const *in) {
     if (node->op == OP_attention)
-        return largest_of(in[ATTENTION_Q]) * largest_of(in[ATTENTION_K]) * (double)in[ATTENTION_Q]->dims[3] > FLT_MAX || largest_of(in[ATTENTION_V]) > 1e30;   /* biases may be as large as they like */
+        return evaluation_largest(in[ATTENTION_Q]) * evaluation_largest(in[ATTENTION_K]) * (double)in[ATTENTION_Q]->dims[3] > FLT_MAX || evaluation_largest(in[ATTENTION_V]) > 1e30;   /* biases may be as large as they like */
     if ((op_get(node->op)->traits & (OP_TRAIT_CONTRACTION | OP_TRAIT_REDUCE | OP_TRAIT_ROWWISE)) == 0 && !is_norm_backward(node) && node->op != OP_sum_squares) return false;
     for (int k = 0; k < node->n_in; k++) {
         int64_t index[DW_MAX_RANK] = {0};
@@ -367,7 +357,7 @@ static bool sums_too_much(const ir_node *node, const dw_tensor *const *in) {
 /* On a device the fast norms add squares in fp32, as kernels/norm/README.md says. */
 static bool loses_squares(const stepping *s, const ir_node *node, const dw_tensor *const *in) {
     if (s->c->device == NULL || (node->op != OP_layer_norm && node->op != OP_rms_norm)) return false;
-    const double largest = largest_of(in[0]) + (node->n_out > 1 ? largest_of(in[node->n_in - 1]) : 0);
+    const double largest = evaluation_largest(in[0]) + (node->n_out > 1 ? evaluation_largest(in[node->n_in - 1]) : 0);
     return largest > 0x1p60 || (largest < 0x1p-45 && ir_real(node, OP_ATTR_eps) < 0x1p-100);
 }
 

@@ -112,11 +112,11 @@ static bool was_finite(const cut *cut, const evaluation *base) {
 
 static bool is_float(const dw_tensor *tensor) { return num_info(tensor->format)->class == NUM_FLOAT || num_info(tensor->format)->class == NUM_BLOCK; }
 
-/* Of what is true or false, or a place, a few elements lie where a sum in another order falls on the other side, and no move may have met them: one, and one in 64. */
+/* Of what is true or false, or a place, a few elements lie where a sum in another order falls on the other side, and no move may have met them: one, and one in 64, of eight and more. Of fewer each counts. */
 static bool differs_in_few(const dw_tensor *made, const dw_tensor *expected) {
     int64_t index[DW_MAX_RANK] = {0}, others = 0;
     const int64_t count = op_tensor_count(expected);
-    if (is_float(expected)) return false;
+    if (is_float(expected) || count < 8) return false;
     for (int64_t left = count; left > 0; left--) {
         others += op_tensor_load_int(made, index) != op_tensor_load_int(expected, index);
         op_tensor_next(expected, index);

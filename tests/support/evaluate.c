@@ -349,7 +349,7 @@ const int64_t *evaluation_symbols(const evaluation *evaluation) { return evaluat
 
 /* ---- what may be lost ---- */
 
-static double largest_in(const dw_tensor *t) {
+double evaluation_largest(const dw_tensor *t) {
     int64_t index[DW_MAX_RANK] = {0};
     double largest = 0;
     for (int64_t i = 0, count = op_tensor_count(t); i < count; i++, op_tensor_next(t, index)) {
@@ -382,7 +382,7 @@ double evaluation_lost(const op_call *call) {
     if (call->op->id != OP_matmul && call->op->id != OP_grouped_matmul) return 0;
     const double terms = (double)in[0]->dims[in[0]->rank - (op_attr_bool(call->attrs, OP_ATTR_at) ? 2 : 1)];
     const double a = subnormal_sum(in[0]), b = subnormal_sum(in[1]);
-    return ldexp(terms, -126) + (a > 0 ? a * largest_in(in[1]) : 0) + (b > 0 ? b * largest_in(in[0]) : 0);
+    return ldexp(terms, -126) + (a > 0 ? a * evaluation_largest(in[1]) : 0) + (b > 0 ? b * evaluation_largest(in[0]) : 0);
 }
 
 /* ---- comparing ---- */

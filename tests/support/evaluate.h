@@ -30,6 +30,8 @@ bool evaluation_keeps_elements(op_id op);
 /* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed, by up to as many where the seed is odd: what
  * rounding at other points than these would do. Results that are chosen, moved or made of nothing stay. 0 places: no more. */
 void evaluation_perturb(evaluation *evaluation, uint64_t seed, double places);
+/* The largest finite element, without its sign; 0 where there is none. */
+double evaluation_largest(const dw_tensor *t);
 /* How much of a result docs/formats.md allows products and attention to lose, where numbers lie below fp32's least normal one: 2^-126 for each term of a sum, and what of an
  * operand in an MX format lies below it. 0 for other ops. */
 double evaluation_lost(const op_call *call);
