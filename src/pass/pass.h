@@ -68,6 +68,12 @@ bool pass_matches(const char *pattern, size_t length, const char *name);
 bool pass_is_listed(const char *patterns, const char *name);
 /* The layer of a module, the outermost numbered one: the length of its path, "transformer.h.3" of "transformer.h.3.attn"; 0: it is in none. */
 size_t pass_layer_length(const char *module);
+/* The length of a module's path up to its last name, the dot included; 0: it has no parent, or is NULL. */
+size_t pass_parent_length(const char *module);
+/* Have both paths the same parent? Of none: both are NULL. */
+bool pass_are_siblings(const char *module, const char *other);
+/* Those of products that became one: "model.layers.0.self_attn.q_proj+k_proj+v_proj". */
+dw_status pass_join_modules(ir_graph *graph, int count, ir_node *const *nodes, const char **module);
 
 /* ---- policies of splits (shard/policy.c) ---- */
 

@@ -1,4 +1,4 @@
-/* Patterns over names, as policies and lists of parameters have them, and which layer a module is in. */
+/* Patterns over names, as policies and lists of parameters have them, and what paths of modules say. */
 #include "pass/pass.h"
 
 #include <string.h>
@@ -32,6 +32,27 @@ size_t pass_layer_length(const char *module) {
         at += length + (at[length] == '.');
     }
     return 0;
+}
+
+size_t pass_parent_length(const char *module) {
+    const char *dot = module != NULL ? strrchr(module, '.') : NULL;
+    return dot != NULL ? (size_t)(dot - module) + 1 : 0;
+}
+
+bool pass_are_siblings(const char *module, const char *other) {
+    if (module == NULL || other == NULL) return module == other;
+    return pass_parent_length(module) == pass_parent_length(other) && strncmp(module, other, pass_parent_length(module)) == 0;
+}
+
+dw_status pass_join_modules(ir_graph *graph, int count, ir_node *const *nodes, const char **module) {
+    *module = nodes[0]->origin.module;
+    for (int i = 1; i < count && *module != NULL; i++) {
+        if (nodes[i]->origin.module == NULL) continue;
+        const char *joined = arena_printf(&graph->arena, "%s+%s", *module, nodes[i]->origin.module + pass_parent_length(nodes[i]->origin.module));
+        if (joined == NULL) return DW_NO_MEMORY;
+        *module = joined;
+    }
+    return DW_OK;
 }
 
 bool pass_is_listed(const char *patterns, const char *name) {

@@ -39,16 +39,9 @@ static bool read_projection(const ir_graph *graph, ir_node *product, projection 
 
 static ir_value *result_of(const projection *p) { return ir_out(p->sum != NULL ? p->sum : p->product); }
 
-/* The length of a module path up to its last name. */
-static size_t parent_length(const char *module) {
-    const char *dot = module != NULL ? strrchr(module, '.') : NULL;
-    return dot != NULL ? (size_t)(dot - module) + 1 : 0;
-}
-
 static bool goes_with(const projection *a, const projection *b) {
     const char *m = a->product->origin.module, *n = b->product->origin.module;
-    const bool is_named = m != NULL && n != NULL && parent_length(m) > 0 && parent_length(m) == parent_length(n) && strncmp(m, n, parent_length(m)) == 0;
-    return is_named && (a->bias != NULL) == (b->bias != NULL) && ir_bool(a->product, OP_ATTR_bt) == ir_bool(b->product, OP_ATTR_bt) && a->weight->type.format == b->weight->type.format &&
+    return pass_parent_length(m) > 0 && pass_are_siblings(m, n) && (a->bias != NULL) == (b->bias != NULL) && ir_bool(a->product, OP_ATTR_bt) == ir_bool(b->product, OP_ATTR_bt) && a->weight->type.format == b->weight->type.format &&
            ir_out(a->product)->type.format == ir_out(b->product)->type.format && (a->bias == NULL || a->bias->type.format == b->bias->type.format);
 }
 
@@ -66,18 +59,6 @@ static int collect(const ir_graph *graph, const projection *first, projection *a
     return count;
 }
 
-/* "model.layers.0.self_attn.q_proj+k_proj+v_proj" */
-static dw_status join_modules(ir_graph *graph, int count, const projection *all, const char **module) {
-    text words;
-    text_init(&words, graph->context);
-    text_add(&words, all[0].product->origin.module);
-    for (int i = 1; i < count; i++) text_printf(&words, "+%s", all[i].product->origin.module + parent_length(all[i].product->origin.module));
-    dw_status status = text_status(&words);
-    if (status == DW_OK) status = ir_intern(graph, text_string(&words), module);
-    text_free(&words);
-    return status;
-}
-
 static dw_status emit_whole(ir_graph *graph, int count, const projection *all, ir_value **whole) {
     ir_value *parts[MOST], *weight, *bias;
     const ir_node *first = all[0].product;
@@ -93,10 +74,12 @@ static dw_status emit_whole(ir_graph *graph, int count, const projection *all, i
 
 static dw_status merge(ir_graph *graph, int count, const projection *all) {
     ir_value *whole, *part;
+    ir_node *products[MOST];
     dim start, end;
+    for (int i = 0; i < count; i++) products[i] = all[i].product;
     ir_cursor_before(graph, all[0].product);
     graph->origin = all[0].product->origin;
-    TRY(join_modules(graph, count, all, &graph->origin.module));
+    TRY(pass_join_modules(graph, count, products, &graph->origin.module));
     TRY(emit_whole(graph, count, all, &whole));
     TRY_DIM(graph->context, start, dim_constant(graph->dims, 0));
     for (int i = 0; i < count; i++, start = end) {

@@ -72,17 +72,11 @@ static bool would_read_caches(const ir_node *node) {
     return fuse_is_float(ir_in(node, ATTENTION_K)->type.format) && fuse_is_float(ir_in(node, ATTENTION_V)->type.format);
 }
 
-/* The attention with rounded keys and values, which are as they are where caches stay as exported. It is probed under its module's name and its number; where layers are looked at alone, beside the
- * graph as it is. */
+/* The attention with rounded keys and values, which are as they are where caches stay as exported. */
 static dw_status round_attention(ir_graph *graph, const pass_options *options, ir_node *node, dw_format to, int number) {
     ir_value *made = ir_out(node);
-    bool changed = false;
-    char layer[512];
-    const char *module = node->origin.module != NULL && node->origin.module[0] != '\0' ? node->origin.module : "attention";
-    snprintf(layer, sizeof layer, "%.480s.cache.%d", module, number);
     if (to != DW_FORMAT_f32) TRY(emit_rounded(graph, node, to, &made));
-    if (to != DW_FORMAT_f32 && options->probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, ir_out(node), made, &changed));
-    return options->probe != PASS_PROBE_NONE ? precision_add_probe(graph, layer, made) : DW_OK;
+    return precision_take_attention(graph, options, node, "cache", number, made);
 }
 
 dw_status precision_caches(ir_graph *graph, const pass_options *options) {

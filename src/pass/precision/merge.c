@@ -70,17 +70,6 @@ static bool has_same_formats(const ir_node *a, const ir_node *b) {
     return true;
 }
 
-/* The length of a module path up to its last name. */
-static size_t parent_length(const ir_node *node) {
-    const char *dot = node->origin.module != NULL ? strrchr(node->origin.module, '.') : NULL;
-    return dot != NULL ? (size_t)(dot - node->origin.module) + 1 : 0;
-}
-
-static bool has_same_parent(const ir_node *a, const ir_node *b) {
-    if (a->origin.module == NULL || b->origin.module == NULL) return a->origin.module == b->origin.module;
-    return parent_length(a) == parent_length(b) && strncmp(a->origin.module, b->origin.module, parent_length(a)) == 0;
-}
-
 /* ---- the merged product ---- */
 
 static dw_status emit_concat(ir_graph *graph, int count, ir_value *const *parts, int axis, ir_value **whole) {
@@ -99,18 +88,6 @@ static dw_status emit_weight(ir_graph *graph, int count, ir_node *const *product
     return quantize != NULL ? ir_emit(graph, OP_quantize, 1, &whole, quantize->attrs.count, quantize->attrs.items, weight) : DW_OK;
 }
 
-/* "model.layers.0.self_attn.q_proj+k_proj+v_proj" */
-static dw_status merged_module(ir_graph *graph, int count, ir_node *const *products, const char **module) {
-    *module = products[0]->origin.module;
-    for (int i = 1; i < count && *module != NULL; i++) {
-        if (products[i]->origin.module == NULL) continue;
-        const char *joined = arena_printf(&graph->arena, "%s+%s", *module, products[i]->origin.module + parent_length(products[i]));
-        if (joined == NULL) return DW_NO_MEMORY;
-        *module = joined;
-    }
-    return DW_OK;
-}
-
 /* A bias that changes no bit, of as many columns as the product has: y + -0.0 is y, also where y is -0.0. */
 static dw_status emit_no_bias(ir_graph *graph, const ir_node *product, dw_format format, ir_value **bias) {
     dim columns;
@@ -126,7 +103,7 @@ static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node 
     op_attr attrs[OP_ATTR_COUNT];
     int attr_count = 0;
     fuse_cursor(graph, root, first);
-    TRY(merged_module(graph, count, products, &graph->origin.module));
+    TRY(pass_join_modules(graph, count, products, &graph->origin.module));
     in[0] = ir_in(first, 0);
     TRY(emit_weight(graph, count, products, &in[1]));
     for (int i = 2; i < like->n_in; i++) {
@@ -209,7 +186,7 @@ static bool has_post(const ir_node *node, const char *post) { return strcmp(ir_a
 
 /* Of one kind with the same operand: the same post list, or one that lacks the bias that is all of like's. */
 static bool goes_with(ir_graph *graph, const ir_node *like, const ir_node *other) {
-    if (!is_candidate(graph, other) || !has_same_formats(like, other) || !has_same_parent(like, other)) return false;
+    if (!is_candidate(graph, other) || !has_same_formats(like, other) || !pass_are_siblings(like->origin.module, other->origin.module)) return false;
     return has_post(other, ir_attr_text(like, OP_ATTR_post)) || (has_post(like, "bias") && has_post(other, ""));
 }
 

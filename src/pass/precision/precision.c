@@ -20,6 +20,7 @@
 #include "pass/fuse/fuse.h"
 #include "pass/precision/told.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NOTE "precision"
@@ -250,8 +251,6 @@ static dw_status lower_gradient(lowering *lowering, ir_node *node) {
 static dw_status lower_layer(lowering *lowering, ir_node *node) {
     ir_graph *graph = lowering->graph;
     const char *layer, *rule, *role = node->origin.role;
-    pass_probe probe = lowering->options->probe;
-    bool changed = false;
     TRY(name_layer(lowering, node, &layer));
     if (ir_in(node, 1)->mark == NULL) {
         precision_report(lowering->options, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
@@ -259,16 +258,13 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
     }
     const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
     precision_report(lowering->options, layer, role, precision->name, rule);
-    if (probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
-    ir_value *result = ir_out(node);
+    if (lowering->options->probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
+    ir_value *const result = ir_out(node), *made = result;
     if (precision->weight != DW_FORMAT_f32) {
-        ir_value *made;
         const bool is_narrow = lowering->is_trained && is_plain_bf16(precision) && precision_gives_narrow(graph, node);
         TRY(emit_product(graph, node, precision, is_narrow ? DW_FORMAT_bf16 : at_most_f32(result->type.format), &made));
-        if (probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, result, made, &changed));
-        result = made;
     }
-    return probe != PASS_PROBE_NONE ? precision_add_probe(graph, layer, result) : DW_OK;
+    return precision_take_place(graph, lowering->options, layer, result, made);
 }
 
 static dw_status lower_layers(lowering *lowering) {

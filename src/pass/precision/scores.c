@@ -3,12 +3,10 @@
  *     %1 = attention q, k, v {scale=0.125}   ->    %1 = quantize q {to=fp8_1x128}; %2 = quantize k {to=fp8_128x128}; %3 = cast v {to=bf16}
  *                                                  %4 = attention %1, %2, %3 {scale=0.125}; %5 = cast %4 {to=f32}
  *
- * 128 keys have one scale, as a scale for each would be a product for each score. So a key's number depends on those beside it, and causal attention, where these may come later, stays as it is; over
+ * 128 keys have one scale, as a scale for each would be a product for each score. So a key's number depends on those beside it, hidden ones among them, and causal attention, where these may come later, stays as it is; over
  * caches keys have the format of role:cache. Graphs with gradients stay, too. No precision that is not named for role:scores changes any of this. */
 #include "pass/fuse/fuse.h"
 #include "pass/precision/told.h"
-
-#include <stdio.h>
 
 static bool takes_few_bits(const ir_node *node) {
     if (node->op != OP_attention || node->n_out > 1 || ir_bool(node, OP_ATTR_causal) || ir_int(node, OP_ATTR_ahead) > 0) return false;
@@ -37,16 +35,10 @@ static dw_status emit_in_few_bits(ir_graph *graph, ir_node *node, dw_format to, 
     return ir_out(node)->type.format != DW_FORMAT_bf16 ? ir_emit_cast(graph, *result, ir_out(node)->type.format, result) : DW_OK;
 }
 
-/* It is probed under its module's name and its number; where layers are looked at alone, beside the graph as it is. */
 static dw_status round_scores(ir_graph *graph, const pass_options *options, ir_node *node, dw_format to, int number) {
     ir_value *made = ir_out(node);
-    bool changed = false;
-    char layer[512];
-    const char *module = node->origin.module != NULL && node->origin.module[0] != '\0' ? node->origin.module : "attention";
-    snprintf(layer, sizeof layer, "%.480s.scores.%d", module, number);
     if (to != DW_FORMAT_f32) TRY(emit_in_few_bits(graph, node, to, &made));
-    if (to != DW_FORMAT_f32 && options->probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, ir_out(node), made, &changed));
-    return options->probe != PASS_PROBE_NONE ? precision_add_probe(graph, layer, made) : DW_OK;
+    return precision_take_attention(graph, options, node, "scores", number, made);
 }
 
 dw_status precision_scores(ir_graph *graph, const pass_options *options) {

@@ -18,8 +18,10 @@ dw_status precision_sum(ir_graph *graph, ir_node *node);
 dw_status precision_loss(ir_graph *graph, ir_node *node);
 /* Where it has one for role:scores: queries and keys of attention that is not causal (scores.c). */
 dw_status precision_scores(ir_graph *graph, const pass_options *options);
-/* An output "check.<layer>". */
-dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value);
+/* made, a lowered layer's result or the result itself, takes the result's place, but where layers are looked at alone, beside the graph as it is; where layers are probed, it is. */
+dw_status precision_take_place(ir_graph *graph, const pass_options *options, const char *layer, ir_value *result, ir_value *made);
+/* The same of an attention, which is probed under its module's name, what is lowered of it, and its number. */
+dw_status precision_take_attention(ir_graph *graph, const pass_options *options, ir_node *attention, const char *what, int number, ir_value *made);
 /* A line of the report, if there is one. */
 void precision_report(const pass_options *options, const char *layer, const char *role, const char *precision, const char *rule);
 
