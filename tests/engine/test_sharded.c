@@ -209,6 +209,7 @@ static void strict_refuses_what_no_rule_cuts(void **state) {
 /* ---- few bits ---- */
 
 #define OF_A_CODE 1e-3
+#define OF_A_MODEL_IN_BF16 0.02     /* whose norms are in bf16, too: nothing in it can be off by 1e-7 */
 
 enum { DISTURBANCES = 4 };
 
@@ -262,6 +263,7 @@ static void models_of_few_bits_are_as_near_as_a_disturbance_takes_them(void **st
         for (int world = 2; world <= 3; world++) assert_ranks(&f.run, world, fmax(2 * largest, OF_A_CODE));
         close_fixture(&f);
     }
+    for (size_t i = 0; i < COUNT_OF(precisions); i++) check_fixture("kjv", "b2_s16", precisions[i], NULL, OF_A_MODEL_IN_BF16, 3);
 }
 
 /* With sums of all tokens on each rank, and of some: bit for bit the same, at any number of tokens. */
