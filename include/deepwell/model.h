@@ -39,7 +39,7 @@ typedef struct dw_model_options {
     const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */
     const char *tuning_name;    /* what messages call that text, such as its file; NULL: tuning */
     const char *mesh;           /* of a plan alone (DW_MODEL_PLAN_ONLY) the ranks that it is for: "tp=4"; what runs takes the mesh of its communicator */
-    const char *shard;          /* how layers are cut over ranks (docs/ranks.md): lines "pattern = column|row|tokens|heads|vocabulary|experts|whole", or "strict"; NULL: all are chosen */
+    const char *shard;          /* how layers are cut over ranks (docs/ranks.md): lines "pattern = column|row|tokens|heads|vocabulary|experts|whole", and what is asked for all of them, such as "sums = tokens" and "strict"; NULL: all are chosen */
     const dw_registry *registry;/* the caller's kernels; must outlive the model */
     dw_comm *comm;              /* the ranks that run the model together, of which this is one's part; must outlive the model. NULL: one rank. All ranks make the model, and run its sessions alike.
                                  * MISMATCH, on each of them, names the first rank and fact in which they differ: build, options, graph, plan; where the making fails on one, it fails on all */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
-# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On a GPU of one
-# multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
+# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
+# and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
 # kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
