@@ -45,7 +45,7 @@ export program folder
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "b200:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"     # conversions and loads that these chips alone have
-    [ ${#lines[@]} -gt 0 ] || echo "b200:7 $part --kernel cuda_grouped_skinny tests/conform/grouped.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "b200:7 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
     [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
