@@ -29,7 +29,7 @@ enum dw_model_flags {
 
 /* Zero-initialise, then set what matters. Strings are copied. */
 typedef struct dw_model_options {
-    const char *precision;      /* fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, or a weight-only form such as mxfp8-weights; NULL: as exported */
+    const char *precision;      /* fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, or a weight-only form such as mxfp8-weights; "fp8 or fp8-weights": by layer what is estimated to be faster (docs/precision.md); NULL: as exported */
     const char *policy;         /* text of a policy (docs/precision.md), first match wins; NULL: none */
     const char *device;         /* "cpu"; NULL: cpu */
     const char *chip;           /* plan for this chip instead of the machine's; needs DW_MODEL_PLAN_ONLY */

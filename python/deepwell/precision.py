@@ -12,11 +12,13 @@ _ALIASES = {"float32": "fp32", "f32": "fp32", "full": "fp32", "bfloat16": "bf16"
 
 
 def precision_name(precision: str | None) -> str | None:
-    """The core's name of a precision: "fp4" is NVFP4, "mxfp6" is E2M3; any other is passed on as it is, for the core to accept or refuse."""
+    """The core's name of a precision: "fp4" is NVFP4, "mxfp6" is E2M3; any other is passed on as it is, for the core to accept or refuse. Of several that are left open, "fp4 or fp4-weights", each."""
     if precision is None:
         return None
     if not isinstance(precision, str):
         raise Invalid(f"a precision is a string such as 'mxfp8', not {type(precision).__name__}")
+    if " or " in precision:
+        return " or ".join(precision_name(one.strip()) for one in precision.split(" or "))
     base, weights = (precision[:-len("-weights")], "-weights") if precision.endswith("-weights") else (precision, "")
     return _ALIASES.get(base.lower(), base) + weights
 
@@ -39,6 +41,7 @@ class PrecisionPolicy:
     >>> policy.set_layer_precision("attention", "bf16")     # a role: attention, mlp, expert, router, lm_head or convolution
     >>> policy.set_layer_precision("model.layers.0.*", "bf16")  # or a pattern of module paths, * and ? as in file names
 
+    A precision may leave several open, "fp8 or fp8-weights": each layer takes the one that is estimated to be faster (docs/precision.md).
     The layer that was named last wins; the default is for what no name matches. A name without wildcards is a module and all that is in it, wherever
     it stands: "mlp.up" is "blocks.0.mlp.up" and its kin.
     ``print(policy)`` shows the rules as the core reads them.

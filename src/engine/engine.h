@@ -79,6 +79,8 @@ struct dw_model {
     const char *policy_report; /* which precision each layer got by which rule; "" */
     const char *split_report;  /* how each layer is cut over ranks, and why; "" */
     pass_splits *splits;       /* while it is planned; NULL: it is not cut */
+    const pass_settled *settled;   /* what a policy left open; NULL: nothing, or it is not planned yet */
+    int settled_count;
     const char **input_names, **input_shapes;     /* what callers pass: "f32[b,s,256]" */
     const char **output_names, **output_shapes;
     int input_count, output_count;
@@ -124,12 +126,22 @@ dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t by
 dw_status engine_gather_room(const dw_model *model, size_t bytes, size_t *room);
 dw_status engine_gather_in(const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace);
 
-/* compile.c: file -> graph -> passes -> plans */
-dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);
+/* lower.c: graph -> passes -> plan */
 /* captured -> fused */
 dw_status engine_fuse(dw_model *model);
 /* fused -> the same in the policy's precision, projections merged. The first report becomes the model's. */
 dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered);
+/* Fused -> the cached step and what is computed once for each text before it; NULL: there is none, and for want of a step model->no_step says why. */
+dw_status engine_make_steps(dw_model *model, step_cache cache, ir_graph **step, ir_graph **prelude);
+/* Where the caches of a step lie on the model's chip, if no service asks for something else. */
+step_cache engine_step_cache(const dw_model *model);
+/* The plan of a fused graph by the policy and the model's options, but for its typical sizes. Nothing is loaded or placed. */
+dw_status engine_plan_alone(dw_model *model, const ir_graph *fused, pass_policy *policy, const char *dims, plan **result);
+/* settle.c: what the policy leaves open is settled, once for the model, which has its fused graph and its chip. */
+dw_status engine_settle(dw_model *model, pass_policy *policy);
+
+/* compile.c: file -> graph -> plans */
+dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);

@@ -94,7 +94,8 @@ static dw_status make_plan(check *check, pass_policy *policy, pass_probe what, c
 static dw_status make_probe(check *check, const char *precision, const char *rules, pass_probe what, const dw_model_options *options, probe *probe) {
     pass_policy *policy;
     TRY(pass_policy_create(check->context, precision, "policy", rules, &policy));
-    dw_status status = make_plan(check, policy, what, options, probe);
+    dw_status status = engine_settle(check->model, policy);
+    if (status == DW_OK) status = make_plan(check, policy, what, options, probe);
     pass_policy_destroy(policy);
     return status;
 }

@@ -9,7 +9,7 @@
 /* All the facts that DW_PRINT_SUMMARY or DW_PRINT_EXPLAIN print, or NULL: never some of them because memory ran out on the way. */
 json_t *facts_of(const dw_model *model, dw_print what);
 
-/* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first; or "refused": why it could
+/* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first, then bf16 and those that its option leaves open or its form of weights alone; or "refused": why it could
  * not be planned. NULL for others, and for compiled files, which hold no graph before precision. The first row's plans have "slower": [{"layers": "encoder.*.fc2", "count": 12, "us": .., "bf16_us": ..}, ..],
  * quantised products that take longer with what quantises for them than in bf16. */
 json_t *explain_beside(const dw_model *model);
@@ -21,8 +21,6 @@ json_t *explain_plan(const plan *plan);
 void words_print_training(text *out, const json_t *facts);
 /* explain.c: takes facts, which may be NULL. */
 dw_status explain_emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user);
-/* What a step is estimated to take at the sizes of the binding, with the launches that are saved there. */
-double explain_seconds(const plan_binding *binding, int step);
 
 /* explain_ranks.c: {"mesh": "tp=2", "splits": [{"layers": "blocks.*.mlp.up", "split": "column", "reason": .., "count": 4}, ..], "runs": [{"of": "a whole run", "us": .., "whole_us": ..}, ..], "times": by layers, ..};
  * NULL: the model is not cut. */

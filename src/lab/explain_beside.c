@@ -20,16 +20,6 @@ char *explain_pattern(const char *module) {
     return pattern;
 }
 
-double explain_seconds(const plan_binding *binding, int step) {
-    const plan_step *s = &binding->plan->steps[step];
-    const kernel_run *run = &binding->calls[step].run;
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
-    kernel_problem problem;
-    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) return s->seconds;
-    plan_problem(binding->plan, s, in, out, &problem);
-    return kernel_run_seconds(s->row, &problem, run);
-}
-
 static void add_to(json_t *object, const char *key, double more) { json_object_set_new(object, key, json_real(json_number_value(json_object_get(object, key)) + more)); }
 
 /* The launch that quantises operand 0 of the product, and is counted with the first that reads it; -1: none. */
@@ -50,7 +40,7 @@ static void add_layer(json_t *layers, const plan_binding *binding, int step) {
     char *pattern = explain_pattern(module);
     if (pattern == NULL) return;
     if (json_object_get(layers, pattern) == NULL) json_object_set_new(layers, pattern, json_object());
-    add_to(json_object_get(layers, pattern), "us", (explain_seconds(binding, step) + (quantiser >= 0 ? explain_seconds(binding, quantiser) : 0)) * 1e6);
+    add_to(json_object_get(layers, pattern), "us", (plan_call_seconds(binding, step) + (quantiser >= 0 ? plan_call_seconds(binding, quantiser) : 0)) * 1e6);
     add_to(json_object_get(layers, pattern), "count", 1);
     add_to(json_object_get(layers, pattern), "quantised", dw_format_is_block(ir_in(node, 1)->type.format) ? 1 : 0);
     free(pattern);
@@ -63,7 +53,7 @@ static dw_status estimate(const plan *plan, double *us, double *quantisers, json
     const dw_status status = plan_bind(&binding, plan->typical);
     *us = *quantisers = 0;
     for (int i = plan->load_count; status == DW_OK && i < plan->step_count; i++) {
-        const double seconds = explain_seconds(&binding, i);
+        const double seconds = plan_call_seconds(&binding, i);
         *us += seconds * 1e6;
         if (plan->steps[i].node->op == OP_quantize) *quantisers += seconds * 1e6;
         add_layer(layers, &binding, i);
@@ -133,16 +123,28 @@ static bool is_quantised(const plan *plan) {
     return false;
 }
 
+/* Those that the option leaves open, "fp8 or fp8-weights", each for all layers; of one that leaves nothing open its form of weights alone. */
+static void add_others(json_t *rows, const dw_model *model, const char *asked) {
+    const bool is_open = strstr(asked, " or ") != NULL;
+    for (const char *at = asked; at != NULL;) {
+        const char *end = strstr(at, " or ");
+        const int length = end != NULL ? (int)(end - at) : (int)strlen(at);
+        char name[64] = "";
+        if (length < (int)sizeof name - 16) snprintf(name, sizeof name, "%.*s%s", length, at, is_open ? "" : "-weights");
+        if (pass_precision_find(name) != NULL && strcmp(name, "bf16") != 0) json_array_append_new(rows, beside_row(model, name));
+        at = end != NULL ? end + strlen(" or ") : NULL;
+    }
+}
+
 json_t *explain_beside(const dw_model *model) {
     const char *asked = model->options.precision;
-    if (model->fused == NULL || (!is_quantised(model->full.plan) && !is_quantised(model->step.plan))) return NULL;
+    const bool is_open = asked != NULL && strstr(asked, " or ") != NULL;
+    if (model->fused == NULL || (!is_open && !is_quantised(model->full.plan) && !is_quantised(model->step.plan))) return NULL;
     json_t *rows = json_array(), *own = json_pack("{s:s}", "precision", model->precision);
     json_array_append_new(rows, own);
     if (add_plans(own, model) != DW_OK) json_object_set_new(own, "refused", json_string(dw_context_error(model->context)));
     json_array_append_new(rows, beside_row(model, "bf16"));
-    char weights[64];
-    const int length = snprintf(weights, sizeof weights, "%s-weights", asked != NULL ? asked : "");
-    if (length < (int)sizeof weights && pass_precision_find(weights) != NULL) json_array_append_new(rows, beside_row(model, weights));
+    if (asked != NULL) add_others(rows, model, asked);
     compare_layers(rows);
     return rows;
 }

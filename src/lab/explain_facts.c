@@ -205,7 +205,7 @@ static void mend_estimates(const plan_binding *binding, json_t *steps, json_t *f
     const plan *plan = binding->plan;
     double sum = json_number_value(json_object_get(facts, "us"));
     for (int i = plan->load_count; i < plan->step_count; i++) {
-        const double seconds = explain_seconds(binding, i);
+        const double seconds = plan_call_seconds(binding, i);
         json_object_set_new(json_array_get(steps, (size_t)i), "us", json_real(seconds * 1e6));
         sum += (seconds - plan->steps[i].seconds) * 1e6;
     }

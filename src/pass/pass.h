@@ -33,17 +33,27 @@ const pass_precision_row *pass_precision_get(int index);            /* NULL beyo
 const pass_precision_row *pass_precision_find(const char *name);    /* NULL when there is none */
 
 /* Which layer gets which precision: rules in order, the first that matches wins. A rule is a pattern over the layer's name, which is its
- * module path ('*' stands for any characters, '?' for one), or "role:" and a pattern over its role.
+ * module path ('*' stands for any characters, '?' for one), or "role:" and a pattern over its role. A rule gives one precision, or leaves several open with "or" between them.
  * It remembers which patterns matched, so one policy belongs to one model at a time. */
 typedef struct pass_policy pass_policy;
 
-/* defaults: "mxfp8", or rules and at most one precision for what they leave: "lm_head=bf16,mxfp8"; NULL: as exported. rules: lines
- * "pattern = precision" with comments from '#', named source in messages; NULL: none. Rules of the text come first.
+/* defaults: "mxfp8", "mxfp8 or mxfp8-weights", or rules and at most one of these for what they leave: "lm_head=bf16,mxfp8"; NULL: as exported. rules: lines
+ * "pattern = precision" or "pattern = precision or precision" with comments from '#', named source in messages; NULL: none. Rules of the text come first.
  * SYNTAX and NOT_FOUND name the place, and the precisions that there are. */
 dw_status pass_policy_create(dw_context *context, const char *defaults, const char *source, const char *rules, pass_policy **policy);
 void pass_policy_destroy(pass_policy *policy);                  /* NULL is allowed */
-/* The precision of a layer, role NULL when it has none, and the rule that gave it, in words that live as long as the policy. */
-const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule);
+/* The precision of a layer, role NULL when it has none, and the rule that gave it, in words that live as long as the policy. weight: the name of the parameter at the bottom of its weight; NULL: there is none.
+ * Of several that a rule leaves open it is the one that is settled for the weight, else the one that is tried. */
+const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const char **rule);
+/* The most precisions that one of its rules leaves open, "fp8 or fp8-weights": 1 where all is said. */
+enum { PASS_OPEN = 4 };
+int pass_policy_open(const pass_policy *policy);
+/* Layers for which nothing is settled take the precision of that number, from 0, or their rule's last; 0 to begin with. */
+void pass_policy_try(pass_policy *policy, int choice);
+/* What was settled for a layer's weight, by estimates: seconds in each precision, alone or with layers that it is merged with. because: of which run, or why it is no layer's own matter. */
+typedef struct pass_settled { const char *weight, *because; int choice; double seconds[PASS_OPEN]; } pass_settled;
+/* The policy borrows them. */
+dw_status pass_policy_settle(pass_policy *policy, int count, const pass_settled *settled);
 /* What is no layer: caches of keys and values, and scores of attention, by rules of the patterns "role:cache" and "role:scores". */
 typedef enum pass_apart { PASS_CACHE, PASS_SCORES, PASS_APARTS } pass_apart;
 /* Its precision, and the rule; NULL: there is none, and it stays as the export has it. */

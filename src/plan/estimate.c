@@ -1,4 +1,4 @@
-/* What a single node takes, of a graph that is no plan yet: the seconds of the cheapest kernel that accepts it. For passes that choose by time. */
+/* What a single node takes, of a graph that is no plan yet: the seconds of the cheapest kernel that accepts it, for passes that choose by time; and what a step of a plan does. */
 #include "plan/internal.h"
 
 #include <math.h>
@@ -38,4 +38,15 @@ dw_status plan_estimate(void *user, const ir_graph *graph, const ir_node *node, 
     *seconds = status == DW_OK ? choice.seconds : INFINITY;
     arena_free(&scratch);
     return status == DW_UNSUPPORTED ? DW_OK : status;
+}
+
+double plan_call_seconds(const plan_binding *binding, int step)
+{
+    const plan_step *s = &binding->plan->steps[step];
+    const kernel_run *run = &binding->calls[step].run;
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) return s->seconds;
+    plan_problem(binding->plan, s, in, out, &problem);
+    return kernel_run_seconds(s->row, &problem, run);
 }

@@ -205,6 +205,8 @@ typedef struct plan_bases {
 
 dw_status plan_binding_create(dw_context *context, const plan *plan, plan_binding *binding);
 void plan_binding_destroy(plan_binding *binding);
+/* What a step is estimated to take at the sizes of the binding, with the launches that are saved there (estimate.c). */
+double plan_call_seconds(const plan_binding *binding, int step);
 /* Shapes, strides and offsets for these sizes. INVALID names a symbol out of its range. */
 dw_status plan_bind(plan_binding *binding, const int64_t *symbols);
 /* Sets scratch_bytes, which may depend on the number of threads. */

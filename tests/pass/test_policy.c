@@ -20,7 +20,7 @@ static pass_policy *create(dw_context *context, const char *defaults, const char
 
 static void assert_choice(pass_policy *policy, const char *layer, const char *role, const char *precision) {
     const char *rule;
-    const pass_precision_row *row = pass_policy_choose(policy, layer, role, &rule);
+    const pass_precision_row *row = pass_policy_choose(policy, layer, role, NULL, &rule);
     assert_string_equal(row->name, precision);
     assert_true(strlen(rule) > 0);
 }
@@ -95,6 +95,31 @@ static void every_row_is_found_by_its_name_and_in_policies(void **state) {
     assert_null(pass_precision_find(""));
 }
 
+static void a_rule_may_leave_precisions_open(void **state) {
+    static const pass_settled settled[] = {{.weight = "h.0.up.weight", .because = "a whole run", .choice = 1, .seconds = {3e-6, 2e-6}}, {.weight = "h.1.up.weight", .because = "a whole run", .choice = 2, .seconds = {3e-6, 2e-6, 1e-6}}};
+    const char *rule;
+    pass_policy *policy = create(*state, "nvfp4 or  nvfp4-weights", "h.1.* = fp8\tor fp8-weights or bf16\nh.2.* = mxfp8");
+    assert_string_equal(pass_policy_words(policy), "h.1.* = fp8 or fp8-weights or bf16, h.2.* = mxfp8, nvfp4 or nvfp4-weights");
+    assert_int_equal(pass_policy_open(policy), 3);
+    assert_choice(policy, "h.0.up", NULL, "nvfp4");
+    pass_policy_try(policy, 2);
+    assert_choice(policy, "h.0.up", NULL, "nvfp4-weights");     /* the last that it has */
+    assert_choice(policy, "h.1.up", NULL, "bf16");
+    assert_choice(policy, "h.2.up", NULL, "mxfp8");
+    assert_choice(policy, "lm_head", "lm_head", "bf16");
+    assert_choice(policy, "gate", "router", "fp32");
+    pass_policy_try(policy, 0);
+    assert_int_equal(pass_policy_settle(policy, COUNT_OF(settled), settled), DW_OK);
+    assert_string_equal(pass_policy_choose(policy, "h.0.up", NULL, "h.0.up.weight", &rule)->name, "nvfp4-weights");
+    assert_string_equal(rule, "* = nvfp4 or nvfp4-weights (default); nvfp4 3.0 us, nvfp4-weights 2.0 us (a whole run)");
+    assert_string_equal(pass_policy_choose(policy, "h.1.up", NULL, "h.1.up.weight", &rule)->name, "bf16");
+    assert_string_equal(pass_policy_choose(policy, "h.1.down", NULL, "h.1.down.weight", &rule)->name, "fp8");
+    assert_string_equal(rule, "h.1.* = fp8 or fp8-weights or bf16 (rules:1)");
+    assert_string_equal(pass_policy_choose(policy, "h.2.up", NULL, "h.0.up.weight", &rule)->name, "mxfp8");
+    assert_string_equal(rule, "h.2.* = mxfp8 (rules:2)");
+    pass_policy_destroy(policy);
+}
+
 static void broken_rules_are_told_with_their_line(void **state) {
     static const struct { const char *defaults, *rules; dw_status status; const char *message; } rows[] = {
         {NULL, "a = mxfp8\nb mxfp8\n", DW_SYNTAX, "rules:2: a rule is 'pattern = precision', found 'b mxfp8'"},
@@ -106,6 +131,13 @@ static void broken_rules_are_told_with_their_line(void **state) {
         {"mxfp8,bf16", NULL, DW_SYNTAX, "two precisions"},
         {"a=b,bf16", NULL, DW_NOT_FOUND, "there is no precision 'b'"},
         {"", NULL, DW_OK, ""},
+        {NULL, "\na = fp8 or", DW_SYNTAX, "rules:2: 'fp8 or' is no precision, and no precisions with 'or' between them"},
+        {NULL, "a = fp8 fp8-weights", DW_SYNTAX, "rules:1:"},
+        {NULL, "a = fp8 or bf17", DW_NOT_FOUND, "rules:1: there is no precision 'bf17'"},
+        {NULL, "a = or", DW_NOT_FOUND, "rules:1: there is no precision 'or'"},
+        {"fp8 or fp8", NULL, DW_SYNTAX, "precision: 'fp8 or fp8' has fp8 twice"},
+        {"fp8 or nvfp4 or mxfp8 or mxfp4 or bf16", NULL, DW_LIMIT, "more than 4 precisions"},
+        {NULL, "role:cache = fp8 or bf16", DW_UNSUPPORTED, "rules:1: 'role:cache = fp8 or bf16 (rules:1)' leaves the precision open; that can be left open of layers alone"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         pass_policy *policy;
@@ -147,10 +179,15 @@ static dw_status create_and_choose(dw_context *context, void *argument) {
     pass_policy *policy;
     const char *rule;
     (void)argument;
-    TRY(pass_policy_create(context, "h.*=bf16,nvfp4", "rules", "a = mxfp8\nb = mxfp4\nc = fp8\n", &policy));
-    pass_policy_choose(policy, "c", NULL, &rule);
+    static const pass_settled settled[] = {{.weight = "d.weight", .because = "a whole run", .choice = 1}};
+    TRY(pass_policy_create(context, "h.*=bf16,nvfp4", "rules", "a = mxfp8\nb = mxfp4\nc = fp8\nd = fp8 or bf16\n", &policy));
+    pass_policy_choose(policy, "c", NULL, NULL, &rule);
+    dw_status status = pass_policy_settle(policy, COUNT_OF(settled), settled);
+    const size_t failed = base_failed_allocations(context);
+    pass_policy_choose(policy, "d", NULL, "d.weight", &rule);       /* its words are shorter where memory ran out, which models look for */
+    if (base_failed_allocations(context) != failed) status = base_last_status(context);
     pass_policy_destroy(policy);
-    return DW_OK;
+    return status;
 }
 
 static void every_allocation_of_a_policy_may_fail(void **state) {
@@ -165,6 +202,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_first_rule_wins_and_those_of_the_text_come_first, setup, teardown),
         cmocka_unit_test_setup_teardown(heads_and_routers_stay_high_unless_a_rule_names_them, setup, teardown),
         cmocka_unit_test_setup_teardown(every_row_is_found_by_its_name_and_in_policies, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rule_may_leave_precisions_open, setup, teardown),
         cmocka_unit_test_setup_teardown(broken_rules_are_told_with_their_line, setup, teardown),
         cmocka_unit_test(a_pattern_that_matches_nothing_is_warned_of_once),
         cmocka_unit_test(every_allocation_of_a_policy_may_fail),

@@ -152,6 +152,14 @@ def test_a_policy_reaches_the_layers(ir):
         dw.compile(ir, precision="fp32", precision_policy=policy)
 
 
+def test_a_precision_may_leave_several_open(ir):
+    engine = dw.compile(ir, precision="fp4 or fp4-weights or bfloat16", seq_len=16)
+    rows = [line for line in engine.explain().splitlines() if line.startswith("  blocks.0.mlp")]
+    assert rows and all("* = nvfp4 or nvfp4-weights or bf16 (default); nvfp4 " in row and " us, bf16 " in row for row in rows), rows
+    with pytest.raises(dw.Syntax, match="no precisions with 'or' between them"):
+        dw.compile(ir, precision="mxfp8 bf16")
+
+
 def test_a_kernel_of_the_users_is_chosen(model):
     calls = []
 

@@ -5,7 +5,7 @@
  *     *.mlp.down_proj  = mxfp8
  *     role:attention   = nvfp4-weights
  *     role:cache       = fp8
- *     *                = nvfp4
+ *     *                = nvfp4 or nvfp4-weights
  *
  * Caches are no layers, nor are scores of attention (role:scores): the rule of that very pattern alone is theirs. */
 #include "pass/pass.h"
@@ -43,8 +43,9 @@ const pass_precision_row *pass_precision_find(const char *name) {
 }
 
 typedef struct rule {
-    const char *pattern, *words;    /* words: "pattern = precision (source:line)" */
-    const pass_precision_row *precision;
+    const char *pattern, *said, *words;    /* said: "precision" or "precision or precision"; words: "pattern = said (source:line)" */
+    const pass_precision_row *precisions[PASS_OPEN];
+    int count;
     bool is_default, has_matched;
 } rule;
 
@@ -54,6 +55,8 @@ struct pass_policy {
     rule *rules;
     size_t count, capacity;
     const char *words;
+    int tried;
+    map settled;                    /* weight -> pass_settled */
     bool has_warned;
 };
 
@@ -100,22 +103,61 @@ static dw_status fail_apart(dw_context *context, const char *place, const char *
     return status;
 }
 
-static dw_status add_rule(pass_policy *policy, const char *pattern, const char *precision, const char *place, bool is_default) {
-    const pass_precision_row *row = pass_precision_find(precision);
-    if (row == NULL) return fail_precision(policy->context, place, precision);
-    const pass_apart which = apart_of(pattern);
-    if (which != PASS_APARTS && format_apart(row, which) == DW_FORMAT_COUNT) return fail_apart(policy->context, place, precision, which);
-    rule *rules = arena_grow(&policy->arena, policy->rules, policy->count, &policy->capacity, sizeof *rules);
-    if (rules == NULL) return DW_NO_MEMORY;
-    policy->rules = rules;
-    const char *kept = arena_text(&policy->arena, pattern);
-    const char *words = arena_printf(&policy->arena, "%s = %s (%s)", pattern, precision, place);
-    if (kept == NULL || words == NULL) return DW_NO_MEMORY;
-    rules[policy->count++] = (rule){.pattern = kept, .words = words, .precision = row, .is_default = is_default};
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/* The next word from *at on, NULL behind the last. */
+static dw_status take_word(pass_policy *policy, const char **at, const char **word) {
+    const char *begin = *at;
+    while (is_blank(*begin)) begin++;
+    *at = begin;
+    while (**at != '\0' && !is_blank(**at)) ++*at;
+    *word = *at > begin ? arena_text_n(&policy->arena, begin, (size_t)(*at - begin)) : NULL;
+    return *at > begin && *word == NULL ? DW_NO_MEMORY : DW_OK;
+}
+
+/* "fp8 or fp8-weights" */
+static dw_status read_precisions(pass_policy *policy, const char *said, const char *place, rule *rule) {
+    const char *at = said, *name, *between = "or";
+    for (rule->count = 0; between != NULL; rule->count++) {
+        TRY(take_word(policy, &at, &name));
+        if (name == NULL || strcmp(between, "or") != 0) return base_fail(policy->context, DW_SYNTAX, "%s: '%s' is no precision, and no precisions with 'or' between them", place, said);
+        if (rule->count == PASS_OPEN) return base_fail(policy->context, DW_LIMIT, "%s: '%s' leaves more than %d precisions open", place, said, PASS_OPEN);
+        rule->precisions[rule->count] = pass_precision_find(name);
+        if (rule->precisions[rule->count] == NULL) return fail_precision(policy->context, place, name);
+        for (int i = 0; i < rule->count; i++)
+            if (rule->precisions[i] == rule->precisions[rule->count]) return base_fail(policy->context, DW_SYNTAX, "%s: '%s' has %s twice", place, said, name);
+        TRY(take_word(policy, &at, &between));
+    }
     return DW_OK;
 }
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+static dw_status check_apart(const pass_policy *policy, const rule *rule, const char *place) {
+    const pass_apart which = apart_of(rule->pattern);
+    if (which == PASS_APARTS) return DW_OK;
+    if (rule->count > 1) return base_fail(policy->context, DW_UNSUPPORTED, "%s: '%s' leaves the precision open; that can be left open of layers alone, so give %s one", place, rule->words, rule->pattern);
+    return format_apart(rule->precisions[0], which) != DW_FORMAT_COUNT ? DW_OK : fail_apart(policy->context, place, rule->precisions[0]->name, which);
+}
+
+static dw_status add_rule(pass_policy *policy, const char *pattern, const char *said, const char *place, bool is_default) {
+    rule made = {.pattern = arena_text(&policy->arena, pattern), .is_default = is_default};
+    TRY(read_precisions(policy, said, place, &made));
+    text words;
+    text_init(&words, policy->context);
+    for (int i = 0; i < made.count; i++) text_printf(&words, "%s%s", i > 0 ? " or " : "", made.precisions[i]->name);
+    const dw_status status = text_status(&words);
+    made.said = arena_text(&policy->arena, text_string(&words));
+    text_free(&words);
+    TRY(status);
+    if (made.pattern == NULL || made.said == NULL) return DW_NO_MEMORY;
+    made.words = arena_printf(&policy->arena, "%s = %s (%s)", pattern, made.said, place);
+    if (made.words == NULL) return DW_NO_MEMORY;
+    TRY(check_apart(policy, &made, place));
+    rule *rules = arena_grow(&policy->arena, policy->rules, policy->count, &policy->capacity, sizeof *rules);
+    if (rules == NULL) return DW_NO_MEMORY;
+    policy->rules = rules;
+    rules[policy->count++] = made;
+    return DW_OK;
+}
 
 static void trim(const char **begin, const char **end) {
     while (*begin < *end && is_blank(**begin)) ++*begin;
@@ -153,17 +195,24 @@ static dw_status read_lines(pass_policy *policy, const char *source, const char 
     return DW_OK;
 }
 
+static bool keeps_head_higher(const pass_precision_row *row) { return strcmp(row->head, row->name) != 0 && strncmp(row->name, row->head, strlen(row->head)) != 0; }
+
 /* What stays high unless a rule above names it, then the default itself. */
-static dw_status add_defaults(pass_policy *policy, const char *name) {
-    const pass_precision_row *row = pass_precision_find(name);
-    if (row == NULL) return fail_precision(policy->context, "precision", name);
-    if (row->weight != DW_FORMAT_f32) {
+static dw_status add_defaults(pass_policy *policy, const char *said) {
+    rule given = {.pattern = "*"};
+    bool changes = false;
+    const char *head = NULL;
+    TRY(read_precisions(policy, said, "precision", &given));
+    for (int i = 0; i < given.count; i++) {
+        changes = changes || given.precisions[i]->weight != DW_FORMAT_f32;
+        if (keeps_head_higher(given.precisions[i])) head = given.precisions[i]->head;
+    }
+    if (changes) {
         TRY(add_rule(policy, "role:router", "fp32", "default: few bits move tokens to other experts", true));
         TRY(add_rule(policy, "role:convolution", "fp32", "default: convolutions stay as exported, in whatever form they are computed", true));
     }
-    if (strcmp(row->head, row->name) != 0 && strncmp(row->name, row->head, strlen(row->head)) != 0)
-        TRY(add_rule(policy, "role:lm_head", row->head, "default: four bits cost most in the logits", true));
-    return add_rule(policy, "*", name, "default", true);
+    if (head != NULL) TRY(add_rule(policy, "role:lm_head", head, "default: four bits cost most in the logits", true));
+    return add_rule(policy, "*", said, "default", true);
 }
 
 /* "lm_head=bf16,mxfp8" */
@@ -191,8 +240,8 @@ static dw_status make_words(pass_policy *policy) {
     text_init(&words, policy->context);
     for (size_t i = 0; i < policy->count; i++) {
         const rule *rule = &policy->rules[i];
-        if (!rule->is_default) text_printf(&words, "%s = %s, ", rule->pattern, rule->precision->name);
-        else if (i + 1 == policy->count) text_add(&words, rule->precision->name);
+        if (!rule->is_default) text_printf(&words, "%s = %s, ", rule->pattern, rule->said);
+        else if (i + 1 == policy->count) text_add(&words, rule->said);
     }
     dw_status status = text_status(&words);
     if (status == DW_OK) {
@@ -210,6 +259,7 @@ dw_status pass_policy_create(dw_context *context, const char *defaults, const ch
     struct pass_policy *made = memory;
     *made = (struct pass_policy){.context = context};
     arena_init(&made->arena, context);
+    map_init(&made->settled, &made->arena);
     dw_status status = rules != NULL ? read_lines(made, source != NULL ? source : "policy", rules) : DW_OK;
     if (status == DW_OK) status = read_flag(made, defaults != NULL ? defaults : "fp32");
     if (status == DW_OK) status = make_words(made);
@@ -229,7 +279,21 @@ void pass_policy_destroy(pass_policy *policy) {
 
 /* ---- choosing ---- */
 
-const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule) {
+static int at_most(int choice, int count) { return choice < count ? choice : count - 1; }
+
+/* "* = fp8 or fp8-weights (default); fp8 12.3 us, fp8-weights 8.1 us (the cached step)" */
+static const char *settled_words(pass_policy *policy, const rule *rule, const pass_settled *settled) {
+    text words;
+    text_init(&words, policy->context);
+    text_printf(&words, "%s; ", rule->words);
+    for (int i = 0; i < rule->count; i++) text_printf(&words, "%s%s %.1f us", i > 0 ? ", " : "", rule->precisions[i]->name, settled->seconds[i] * 1e6);
+    text_printf(&words, " (%s)", settled->because);
+    const char *kept = text_status(&words) == DW_OK ? arena_text(&policy->arena, text_string(&words)) : NULL;
+    text_free(&words);
+    return kept != NULL ? kept : rule->words;
+}
+
+const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const char **rule) {
     const size_t prefix = strlen("role:");
     struct rule *chosen = NULL;
     for (size_t i = 0; i < policy->count; i++) {
@@ -241,7 +305,23 @@ const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *la
         if (chosen == NULL) chosen = at;
     }
     *rule = chosen->words;           /* the last rule matches every layer */
-    return chosen->precision;
+    const pass_settled *settled = chosen->count > 1 && weight != NULL ? map_find(&policy->settled, weight) : NULL;
+    if (settled == NULL) return chosen->precisions[at_most(policy->tried, chosen->count)];
+    *rule = settled_words(policy, chosen, settled);
+    return chosen->precisions[at_most(settled->choice, chosen->count)];
+}
+
+int pass_policy_open(const pass_policy *policy) {
+    int most = 1;
+    for (size_t i = 0; i < policy->count; i++) most = policy->rules[i].count > most ? policy->rules[i].count : most;
+    return most;
+}
+
+void pass_policy_try(pass_policy *policy, int choice) { policy->tried = choice; }
+
+dw_status pass_policy_settle(pass_policy *policy, int count, const pass_settled *settled) {
+    for (int i = 0; i < count; i++) TRY(map_set(&policy->settled, settled[i].weight, (void *)(uintptr_t)&settled[i]));
+    return DW_OK;
 }
 
 static struct rule *rule_apart(pass_policy *policy, pass_apart which) {
@@ -253,7 +333,7 @@ static struct rule *rule_apart(pass_policy *policy, pass_apart which) {
 const pass_precision_row *pass_policy_apart(pass_policy *policy, pass_apart which, const char **rule) {
     const struct rule *found = rule_apart(policy, which);
     *rule = found != NULL ? found->words : "";
-    return found != NULL ? found->precision : NULL;
+    return found != NULL ? found->precisions[0] : NULL;
 }
 
 void pass_policy_used_apart(pass_policy *policy, pass_apart which, bool used) {
@@ -267,7 +347,7 @@ void pass_policy_warn(pass_policy *policy) {
         if (rule->is_default || rule->has_matched) continue;
         const pass_apart which = apart_of(rule->pattern);
         if (which == PASS_APARTS) base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
-        else if (format_apart(rule->precision, which) != DW_FORMAT_f32) base_log(policy->context, DW_LOG_WARNING, "'%s' changes nothing: %s", rule->words, aparts[which].nothing);
+        else if (format_apart(rule->precisions[0], which) != DW_FORMAT_f32) base_log(policy->context, DW_LOG_WARNING, "'%s' changes nothing: %s", rule->words, aparts[which].nothing);
     }
     policy->has_warned = true;
 }

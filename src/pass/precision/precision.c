@@ -238,7 +238,7 @@ static dw_status lower_gradient(lowering *lowering, ir_node *node) {
     bool changed = false;
     if (lowering->options->probe != PASS_PROBE_NONE) return DW_OK;
     TRY(name_layer(lowering, node, &layer));
-    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
+    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, NULL, &rule);
     if (!is_plain_bf16(precision)) return DW_OK;
     precision_report(lowering->options, layer, role, precision->name, rule);
     if (is_trained_attention(node)) return replace_attention(lowering->graph, node);
@@ -256,7 +256,7 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
         precision_report(lowering->options, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
         return DW_OK;
     }
-    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
+    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, weight_name(ir_in(node, 1)), &rule);
     precision_report(lowering->options, layer, role, precision->name, rule);
     if (lowering->options->probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
     ir_value *const result = ir_out(node), *made = result;
@@ -271,6 +271,8 @@ static dw_status lower_layers(lowering *lowering) {
     ir_graph *graph = lowering->graph;
     mark_of_model(graph);
     for (size_t i = 0; i < graph->state_count; i++) lowering->is_trained = lowering->is_trained || (graph->states[i]->trained && lowering->options->probe == PASS_PROBE_NONE);
+    if (lowering->is_trained && pass_policy_open(lowering->options->policy) > 1)
+        return base_fail(graph->context, DW_UNSUPPORTED, "precision '%s': a model that is trained has one precision for each layer; leave none open by 'or'", pass_policy_words(lowering->options->policy));
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         if (is_weighted(node)) TRY(lower_layer(lowering, node));
