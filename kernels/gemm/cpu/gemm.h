@@ -17,7 +17,8 @@ enum {
     GEMM_GROUP = 32,          /* k that quantised panels are padded to, and the unit of their scales */
     GEMM_ROWS_MAX = 12,       /* rows of the largest microkernel */
     GEMM_CHUNK_ROWS = 264,    /* rows of A that a task works on */
-    GEMM_DIRECT_ROWS = 24     /* up to so many rows quantised panels are decoded in registers, for GEMM_ROWS_MAX at a time */
+    GEMM_DIRECT_ROWS = 24,    /* up to so many rows quantised panels are decoded in registers, for GEMM_ROWS_MAX at a time */
+    GEMM_BESIDE_ROWS = 2      /* and up to so many two panels at a time: the sums of one are in turn too few to hide how long a product takes */
 };
 
 /* What the elements of a panel are. */
@@ -68,16 +69,18 @@ typedef struct gemm_tile {
     const float *col_scale;
 } gemm_tile;
 
-/* The whole of k for a few rows and a quantised panel, decoded in registers. Same bits as decode and tile. */
+/* The whole of k for a few rows and a quantised panel or two, decoded in registers. Same bits as decode and tile. */
 typedef struct gemm_direct {
     int rows;                     /* 1 .. GEMM_ROWS_MAX */
+    int panels;                   /* 1, or of up to GEMM_BESIDE_ROWS rows 2 */
     int64_t k, depth;             /* of all, of a chunk */
     const uint16_t *a;
     int64_t a_stride;
     const uint8_t *b;
     size_t panel_bytes;           /* from one panel to the next */
-    float *c;                     /* [rows][32] */
-    const float *col_scales;      /* NULL, or [chunks][32]: sums of a chunk are multiplied with row scale * column scale */
+    float *c;                     /* [rows][32], and c_stride floats behind it those of the second panel */
+    ptrdiff_t c_stride;
+    const float *col_scales;      /* NULL, or of the first panel [chunks][32]: sums of a chunk are multiplied with row scale * column scale */
     const float *row_scales;      /* NULL: ones; or [rows][row_scale_stride] */
     int64_t row_scale_stride;
 } gemm_direct;

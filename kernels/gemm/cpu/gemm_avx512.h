@@ -76,54 +76,67 @@ SIMD_INLINE gemm_pair gemm_pair4(__m512i table, __m512i line, int pair, __m512 s
  *
  * The bits of a BF16 number count its logarithm, so a product is a sum of bits where one factor is a power of two. A table has each code beside a scale
  * larger than all that come, and what the block's scale is less than that one is subtracted. The subtraction saturates at 0, so a zero stays one; -0 becomes
- * 0, which no sum tells. Beside an E4M3 scale of 1 + m/8 the codes 3, 5 and 7, which are 1.5 times a power of two, have a difference of their own. */
+ * 0, which no sum tells. Beside an E4M3 scale of 1 + m/8 the codes 3, 5 and 7, which are 1.5 times a power of two, add bits that depend on m: the table has ODD_BITS there, of which
+ * a mask for each scale keeps those. */
 
 typedef struct gemm_scale4 {
     __m512i less;                 /* [16 columns][2] */
-    __m512i less_odd;             /* for the codes 3, 5, 7; E2M1_E4M3 alone */
+    __m512i kept;                 /* E2M1_E4M3 alone */
 } gemm_scale4;
 
 enum {
     GEMM_E8M0_MOST = 127 + 112,   /* the largest scale of panels without special ones, and the table's */
-    GEMM_E4M3_MOST = 0x7000       /* the table's scale, in bits */
+    GEMM_E4M3_MOST = 0x7000,      /* the table's scale, in bits */
+    GEMM_ODD_BITS = 0x7c          /* all that a code of 3, 5 or 7 may add to those of the power of two in it, and a scale */
 };
 
-/* Entries of codes 3, 5, 7 beside E4M3 scales are those of the power of two in them. */
+/* Entries of codes 3, 5, 7 beside E4M3 scales are those of the power of two in them, and ODD_BITS. */
 SIMD_INLINE __m512i gemm_table4(gemm_panel panel) {
     const __m256i by_e8m0 = _mm256_setr_epi16(0, 0x7700, 0x7780, 0x77c0, 0x7800, 0x7840, 0x7880, 0x78c0, 0, (short)0xf700, (short)0xf780, (short)0xf7c0,
                                               (short)0xf800, (short)0xf840, (short)0xf880, (short)0xf8c0);
-    const __m256i by_e4m3 = _mm256_setr_epi16(0, 0x6f80, 0x7000, 0x7000, 0x7080, 0x7080, 0x7100, 0x7100, 0, (short)0xef80, (short)0xf000, (short)0xf000,
-                                              (short)0xf080, (short)0xf080, (short)0xf100, (short)0xf100);
+    const __m256i by_e4m3 = _mm256_setr_epi16(0, 0x6f80, 0x7000, 0x707c, 0x7080, 0x70fc, 0x7100, 0x717c, 0, (short)0xef80, (short)0xf000, (short)0xf07c,
+                                              (short)0xf080, (short)0xf0fc, (short)0xf100, (short)0xf17c);
     return _mm512_broadcast_i64x4(panel == GEMM_PANEL_E2M1_E8M0 ? by_e8m0 : by_e4m3);
 }
 
-/* All bits where the code is 3, 5 or 7. */
-SIMD_INLINE __m512i gemm_odd_codes(void) { return _mm512_broadcast_i32x4(_mm_setr_epi16(0, 0, 0, -1, 0, -1, 0, -1)); }
+/* By m, four times: of ODD_BITS the bits of 1.5 (1 + m/8) less those of 1 + m/8; and all bits that are none of them. */
+SIMD_INLINE __m512i gemm_half_more(void) {
+    enum { REST = ~GEMM_ODD_BITS };
+    return _mm512_broadcast_i32x4(_mm_setr_epi16(REST | 64, REST | 72, REST | 80, REST | 84, REST | 80, REST | 76, REST | 72, REST | 68));
+}
 
-/* By m, four times: the bits of 1.5 (1 + m/8) less those of 1 + m/8. */
-SIMD_INLINE __m512i gemm_half_more(void) { return _mm512_broadcast_i32x4(_mm_setr_epi16(64, 72, 80, 84, 80, 76, 72, 68)); }
+/* 16 bytes, each as both words of a lane: a part of 128 bits has four of them. */
+SIMD_INLINE __m512i gemm_words_twice(const uint8_t *bytes) {
+    const __m512i first = _mm512_set1_epi64((long long)0x8001800180008000), parts = _mm512_set_epi64(0x000e000e000e000e, 0x000c000c000c000c, 0x000a000a000a000a, 0x0008000800080008, 0x0006000600060006,
+                                                                                                     0x0004000400040004, 0x0002000200020002, 0);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)bytes)), _mm512_or_si512(first, parts));
+}
+
+/* 16 bytes of scales of E4M3 that are no subnormal numbers and no zeros: their codes are BF16 numbers but for the place and the bias of their exponents. */
+SIMD_INLINE gemm_scale4 gemm_scale4_normal(const uint8_t *scales) {
+    enum { BIASES = (127 - 7) << 7 };   /* of BF16, less that of E4M3 */
+    const __m512i codes = gemm_words_twice(scales);
+    return (gemm_scale4){_mm512_sub_epi16(_mm512_set1_epi16(GEMM_E4M3_MOST - BIASES), _mm512_slli_epi16(codes, 4)), _mm512_permutexvar_epi16(codes, gemm_half_more())};
+}
 
 /* 16 bytes of scales. A scale of 0 takes everything away. */
 SIMD_INLINE gemm_scale4 gemm_scale4_of(gemm_panel panel, const uint8_t *scales) {
-    if (panel == GEMM_PANEL_E2M1_E8M0) {
-        __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales));
-        codes = _mm512_or_si512(codes, _mm512_slli_epi32(codes, 16));
-        return (gemm_scale4){_mm512_slli_epi16(_mm512_sub_epi16(_mm512_set1_epi16(GEMM_E8M0_MOST), codes), 7), _mm512_setzero_si512()};
-    }
+    if (panel == GEMM_PANEL_E2M1_E8M0)
+        return (gemm_scale4){_mm512_slli_epi16(_mm512_sub_epi16(_mm512_set1_epi16(GEMM_E8M0_MOST), gemm_words_twice(scales)), 7), _mm512_setzero_si512()};
     const __m512i upper_twice = _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
     __m512i bits = _mm512_shuffle_epi8(_mm512_castps_si512(gemm_scales(panel, scales)), upper_twice), all = _mm512_set1_epi16(-1);
     __mmask32 some = _mm512_test_epi16_mask(bits, bits);
     gemm_scale4 of;
     of.less = _mm512_mask_sub_epi16(all, some, _mm512_set1_epi16(GEMM_E4M3_MOST), bits);
-    of.less_odd = _mm512_mask_sub_epi16(all, some, of.less, _mm512_permutexvar_epi16(_mm512_srli_epi16(bits, 4), gemm_half_more()));
+    of.kept = _mm512_permutexvar_epi16(_mm512_srli_epi16(bits, 4), gemm_half_more());
     return of;
 }
 
 /* Pair number pair (0 .. 3) of a line of 4-bit codes as BF16 numbers. vpermw looks at five bits: tables are there as often as that takes. */
 SIMD_INLINE __m512i gemm_scaled4(gemm_panel panel, __m512i table, __m512i line, int pair, gemm_scale4 scale) {
-    __m512i at = pair == 0 ? line : _mm512_srli_epi16(line, (unsigned)(4 * pair)), less = scale.less;
-    if (panel == GEMM_PANEL_E2M1_E4M3) less = _mm512_ternarylogic_epi32(_mm512_permutexvar_epi16(at, gemm_odd_codes()), scale.less_odd, less, 0xca);   /* odd ? less_odd : less */
-    return _mm512_subs_epu16(_mm512_permutexvar_epi16(at, table), less);
+    __m512i values = _mm512_permutexvar_epi16(pair == 0 ? line : _mm512_srli_epi16(line, (unsigned)(4 * pair)), table);
+    if (panel == GEMM_PANEL_E2M1_E4M3) values = _mm512_and_si512(values, scale.kept);
+    return _mm512_subs_epu16(values, scale.less);
 }
 
 static inline int64_t gemm_groups(int64_t k) { return base_ceil_div(k, GEMM_GROUP); }

@@ -66,9 +66,10 @@ SIMD_INLINE bool is_nibbles(gemm_panel panel) { return panel == GEMM_PANEL_E2M1_
 
 SIMD_INLINE group_scales scales_of(gemm_panel panel, const uint8_t *codes) {
     group_scales of = {.codes = codes};
+    const bool normal = panel == GEMM_PANEL_E2M1_E4M3 && _mm256_cmplt_epu8_mask(_mm256_loadu_si256((const __m256i *)codes), _mm256_set1_epi8(8)) == 0;
     SIMD_UNROLL
     for (int i = 0; i < 2; i++) {
-        if (is_nibbles(panel)) of.parts[i] = gemm_scale4_of(panel, codes + 16 * i);
+        if (is_nibbles(panel)) of.parts[i] = normal ? gemm_scale4_normal(codes + 16 * i) : gemm_scale4_of(panel, codes + 16 * i);
         if (panel == GEMM_PANEL_E4M3) of.exponents[i] = gemm_exponents8(codes + 16 * i);
     }
     return of;
@@ -88,7 +89,7 @@ SIMD_INLINE void decode_pairs(gemm_panel panel, const __m512i lines[2], int firs
     }
 }
 
-/* Sums [rows][2] += a times what lies at codes: four k of a panel, or of nibbles eight. a: the first pair of the first row. ahead: from here to what is prefetched. */
+/* Sums [rows][2] += a times what is at codes: four k of a panel, or of nibbles eight. a: the first pair of the first row. ahead: from here to what is prefetched. */
 SIMD_INLINE void direct_line(gemm_panel panel, const int rows, const uint8_t *codes, size_t ahead, const group_scales *scales, const uint16_t *a, int64_t stride, __m512 sum[][2]) {
     const __m512i lines[2] = {_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64)};
     _mm_prefetch((const char *)codes + ahead, _MM_HINT_T0);
@@ -110,52 +111,69 @@ SIMD_INLINE void direct_line(gemm_panel panel, const int rows, const uint8_t *co
     }
 }
 
-/* The chunk of k of d that begins at `at` and lies at source. ahead: from here to what is read behind it, and prefetched. */
-SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const gemm_direct *d, const uint8_t *source, size_t ahead, int64_t at, int64_t k) {
+/* The chunk of k of d that begins at `at` and is at source, of each of so many panels. ahead: from here to what is read behind it, and prefetched. */
+SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels, const gemm_direct *d, const uint8_t *source, size_t ahead, int64_t at, int64_t k) {
     const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1, lines = (is_nibbles(panel) ? 4 : 8) / per_group, line_k = is_nibbles(panel) ? 8 : 4;
     const int64_t groups = gemm_groups(k), chunk = at / d->depth;
     const uint8_t *codes = source + gemm_scale_bytes(panel, groups);
     const uint16_t *a = d->a + at;
-    __m512 sum[GEMM_ROWS_MAX][2];
+    __m512 sum[2][GEMM_ROWS_MAX][2];
     SIMD_UNROLL
-    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    for (int r = 0; r < rows * panels; r++) sum[r / rows][r % rows][0] = sum[r / rows][r % rows][1] = _mm512_setzero_ps();
     for (int64_t part = 0; part < groups * per_group; part++) {
-        const group_scales scales = scales_of(panel, source + part * GEMM_COLS);
+        group_scales scales[2];
+        SIMD_UNROLL
+        for (int p = 0; p < panels; p++) {
+            const uint8_t *const here = source + (size_t)p * d->panel_bytes + part * GEMM_COLS;
+            _mm_prefetch((const char *)here + ahead, _MM_HINT_T0);
+            scales[p] = scales_of(panel, here);
+        }
         SIMD_ROLL
-        for (int line = 0; line < lines; line++, codes += 128, a += line_k) direct_line(panel, rows, codes, ahead, &scales, a, d->a_stride, sum);
+        for (int line = 0; line < lines; line++, codes += 128, a += line_k) {
+            SIMD_UNROLL
+            for (int p = 0; p < panels; p++) direct_line(panel, rows, codes + (size_t)p * d->panel_bytes, ahead, &scales[p], a, d->a_stride, sum[p]);
+        }
     }
-    gemm_tile put = {.a_stride = d->a_stride, .c = d->c, .add = at > 0, .row_scale_stride = d->row_scale_stride};
-    if (d->col_scales != NULL) put.col_scale = d->col_scales + chunk * GEMM_COLS;
-    if (d->row_scales != NULL) put.row_scale = d->row_scales + chunk;
     SIMD_UNROLL
-    for (int r = 0; r < rows; r++) gemm_put(&put, r, sum[r][0], sum[r][1]);
+    for (int p = 0; p < panels; p++) {
+        gemm_tile put = {.a_stride = d->a_stride, .c = d->c + p * d->c_stride, .add = at > 0, .row_scale_stride = d->row_scale_stride};
+        if (d->col_scales != NULL) put.col_scale = (const float *)((const uint8_t *)d->col_scales + (size_t)p * d->panel_bytes) + chunk * GEMM_COLS;
+        if (d->row_scales != NULL) put.row_scale = d->row_scales + chunk;
+        SIMD_UNROLL
+        for (int r = 0; r < rows; r++) gemm_put(&put, r, sum[p][r][0], sum[p][r][1]);
+    }
 }
 
-SIMD_INLINE void direct_all(gemm_panel panel, const int rows, const gemm_direct *d) {
+SIMD_INLINE void direct_all(gemm_panel panel, const int rows, const int panels, const gemm_direct *d) {
     size_t offset = 0;
     for (int64_t at = 0; at < d->k; at += d->depth) {
         const int64_t k = d->k - at < d->depth ? d->k - at : d->depth, groups = gemm_groups(k);
         const size_t bytes = (size_t)(gemm_scale_bytes(panel, groups) + groups * GEMM_GROUP * GEMM_COLS / (is_nibbles(panel) ? 2 : 1));
-        /* Behind the last chunk comes the first one of the panel behind this one. */
-        direct_chunk(panel, rows, d, d->b + offset, at + k < d->k ? bytes : d->panel_bytes - offset, at, k);
+        /* Behind the last chunk comes the first one of the panel behind these. */
+        direct_chunk(panel, rows, panels, d, d->b + offset, at + k < d->k ? bytes : (size_t)panels * d->panel_bytes - offset, at, k);
         offset += bytes;
     }
 }
 
 SIMD_INLINE void direct(gemm_panel panel, const gemm_direct *d) {
+    if (d->panels == 2) {
+        if (d->rows == 1) direct_all(panel, 1, 2, d);
+        else direct_all(panel, 2, 2, d);
+        return;
+    }
     switch (d->rows) {
-    case 1: direct_all(panel, 1, d); break;
-    case 2: direct_all(panel, 2, d); break;
-    case 3: direct_all(panel, 3, d); break;
-    case 4: direct_all(panel, 4, d); break;
-    case 5: direct_all(panel, 5, d); break;
-    case 6: direct_all(panel, 6, d); break;
-    case 7: direct_all(panel, 7, d); break;
-    case 8: direct_all(panel, 8, d); break;
-    case 9: direct_all(panel, 9, d); break;
-    case 10: direct_all(panel, 10, d); break;
-    case 11: direct_all(panel, 11, d); break;
-    default: direct_all(panel, 12, d); break;
+    case 1: direct_all(panel, 1, 1, d); break;
+    case 2: direct_all(panel, 2, 1, d); break;
+    case 3: direct_all(panel, 3, 1, d); break;
+    case 4: direct_all(panel, 4, 1, d); break;
+    case 5: direct_all(panel, 5, 1, d); break;
+    case 6: direct_all(panel, 6, 1, d); break;
+    case 7: direct_all(panel, 7, 1, d); break;
+    case 8: direct_all(panel, 8, 1, d); break;
+    case 9: direct_all(panel, 9, 1, d); break;
+    case 10: direct_all(panel, 10, 1, d); break;
+    case 11: direct_all(panel, 11, 1, d); break;
+    default: direct_all(panel, 12, 1, d); break;
     }
 }
 

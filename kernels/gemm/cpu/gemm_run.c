@@ -177,10 +177,12 @@ static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, in
     }
 }
 
-/* Few rows: a quantised panel is decoded in registers, for as many rows at a time as these hold sums of. */
-static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
+/* Few rows: a quantised panel, or two side by side, is decoded in registers, for as many rows at a time as these hold sums of. */
+static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int panels, int64_t row, int64_t rows, float *c, ptrdiff_t c_stride) {
     const gemm_pack *pack = &job->pack;
     gemm_direct direct = {
+        .panels = panels,
+        .c_stride = c_stride,
         .k = pack->k,
         .depth = pack->depth,
         .a_stride = job->a_stride,
@@ -254,7 +256,7 @@ static void run_task(void *argument, int64_t task, int worker) {
     const work *w = argument;
     const gemm_job *job = w->job;
     _Alignas(64) float tiles[2][GEMM_CHUNK_ROWS * GEMM_COLS];
-    float *c[2] = {tiles[0], tiles[1]};
+    float *const c[2] = {tiles[0], tiles[1]};
     gemm_slice slice;
     memset(&slice, 0, sizeof slice);
     job->slice(job, task / w->tasks_per_slice, &slice);
@@ -267,15 +269,16 @@ static void run_task(void *argument, int64_t task, int worker) {
     uint8_t flags[GEMM_CHUNK_ROWS];
     const uint8_t *subnormal = subnormal_rows(w, &slice, task / w->tasks_per_slice * w->row_chunks + in_slice / w->tasks_per_rows, row, rows, flags);
     bool direct = w->direct && job->pack.chunks > 0 && !slice.special && subnormal == NULL && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
-    for (int64_t unit = first; unit < end; unit++) {
-        for (int i = 0; i < per_unit; i++) {
-            const uint8_t *panel = slice.panels + (size_t)(unit * per_unit + i) * job->pack.panel_bytes;
-            bool last = unit + 1 == end && i + 1 == per_unit;
-            if (direct) multiply_direct(job, &slice, panel, row, rows, c[i]);
-            else multiply(job, &slice, panel, last ? NULL : panel + job->pack.panel_bytes, row, rows, subnormal, c[i]);
-            apply_factors(job, &slice, panel, row, rows, c[i]);
-        }
-        finish(job, &slice, row, rows, unit, c[0], c[1]);
+    const int64_t last = end * per_unit, beside = direct && rows <= GEMM_BESIDE_ROWS ? 2 : 1;
+    for (int64_t at = first * per_unit; at < last; at += beside) {
+        const int panels = (int)least(beside, last - at), place = per_unit == 2 && beside == 1 ? (int)(at & 1) : 0;
+        const uint8_t *panel = slice.panels + (size_t)at * job->pack.panel_bytes;
+        if (direct) multiply_direct(job, &slice, panel, panels, row, rows, c[place], c[1] - c[0]);
+        else multiply(job, &slice, panel, at + 1 == last ? NULL : panel + job->pack.panel_bytes, row, rows, subnormal, c[place]);
+        for (int i = 0; i < panels; i++) apply_factors(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[place + i]);
+        if (per_unit == 1)
+            for (int i = 0; i < panels; i++) finish(job, &slice, row, rows, at + i, c[i], NULL);
+        else if (place + panels == 2) finish(job, &slice, row, rows, at / 2, c[0], c[1]);
     }
 }
 
@@ -301,6 +304,8 @@ void gemm_run(const gemm_job *job, pool *pool) {
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
     w.units_per_task = w.units * job->slices * w.row_chunks / (job->rows_max > 16 ? 2 * wanted : wanted);
     if (w.units_per_task < 1) w.units_per_task = 1;
+    const bool beside = w.direct && job->rows_max <= GEMM_BESIDE_ROWS && !job->pack.halves && w.units >= 4 * (int64_t)pool_threads(pool);
+    if (beside && w.units_per_task % 2 == 1) w.units_per_task++;   /* panels go two by two */
     if (is_tiny(job)) w.units_per_task = w.units;
     w.tasks_per_rows = base_ceil_div(w.units, w.units_per_task);
     w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
