@@ -1,34 +1,6 @@
-/* Runs a model over the ranks of MPI: mpirun -np 2 build/examples/mpi models/kjv.pt2 73 110. Each rank makes the same model with a communicator; rank 0 says which id is the likeliest next.
- * What Deepwell needs of MPI are two functions that move bytes along an axis of the mesh, tp here. */
-#include <deepwell/deepwell.h>
-
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-/* The ranks along each axis of the mesh that lie with this one: here one axis, and all of them. Of "dp=2,tp=4" MPI_Cart_create makes a grid, and MPI_Cart_sub those. */
-typedef struct mpi { MPI_Comm along[1]; char words[MPI_MAX_ERROR_STRING]; } mpi;
-
-static int status_of(mpi *m, int error) {
-    int length;
-    if (error == MPI_SUCCESS) return DW_OK;
-    MPI_Error_string(error, m->words, &length);
-    return DW_LOST;
-}
-
-static int all_gather(void *user, int axis, const void *part, void *parts, size_t bytes) {
-    mpi *m = user;
-    return status_of(m, MPI_Allgather(part, (int)bytes, MPI_BYTE, parts, (int)bytes, MPI_BYTE, axis < 0 ? MPI_COMM_WORLD : m->along[axis]));
-}
-
-static int all_to_all(void *user, int axis, const void *parts, void *received, size_t bytes) {
-    mpi *m = user;
-    return status_of(m, MPI_Alltoall(parts, (int)bytes, MPI_BYTE, received, (int)bytes, MPI_BYTE, axis < 0 ? MPI_COMM_WORLD : m->along[axis]));
-}
-
-static const char *words_of(void *user) { return ((mpi *)user)->words; }
-
-#define DO(call) if ((call) != DW_OK) { fprintf(stderr, "rank %d: %s\n", rank, dw_context_error(context)); MPI_Abort(MPI_COMM_WORLD, 1); }
+/* Runs a model over the ranks of MPI: mpirun -np 2 build/examples/mpi models/kjv.pt2 73 110. Each rank makes the same model with a communicator, of the two functions in mpi.h; rank 0 says which id is
+ * the likeliest next. mpi_serve.c has a service. */
+#include "mpi.h"
 
 int main(int argc, char **argv) {
     int64_t ids[16], count = argc - 2, next = 0, made;

@@ -25,7 +25,7 @@ LAYERS = {
     "comm": "base num op kernel",
     "plan": "base num chip op ir pass kernel",
     "engine": "base num chip op ir pass kernel comm capture device plan",
-    "serve": "base num chip op ir pass kernel device plan engine",
+    "serve": "base num chip op ir pass kernel comm device plan engine",
     "train": "base num chip op ir pass kernel capture device plan engine",
     "lab": "base num chip op ir pass kernel comm capture device plan engine serve train",
     "cli": "",

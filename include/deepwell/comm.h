@@ -10,11 +10,11 @@ extern "C" {
 #endif
 
 /* One rank's membership. It belongs to the thread of its context, and outlives the models that are made with it (dw_model_options.comm). Models and sessions of one communicator are made, run
- * and destroyed one at a time, in the same order on every rank. */
+ * and destroyed one at a time, in the same order on every rank. While a service runs (serve.h) the communicator is in use by its loop, and by nothing else. */
 typedef struct dw_comm dw_comm;
 
 /* The caller's engine, which moves bytes between ranks and computes nothing: sums are Deepwell's, in order of ranks, so that every engine gives the same bits. Called in the thread of the
- * communicator, with memory of the host that is there until it returns; it returns when its part is done: 0, or the dw_status of its failure.
+ * communicator, of a service in that of its loop, with memory of the host that is there until it returns; it returns when its part is done: 0, or the dw_status of its failure.
  *   axis    which ranks take part: those that lie along this axis of the mesh (0 is the outermost) with the caller; -1: all. In order of ranks
  *   bytes   of one part, below 2^31; parts do not overlap */
 typedef struct dw_collectives {

@@ -22,7 +22,7 @@ typedef struct dw_service_options {
     int64_t run_tokens;         /* the most new tokens of a run, of all texts; 0: 512 */
     int64_t context;            /* tokens that a text may have, prompt included; 0: as many as the model and the cache take, 8192 at most */
     int64_t page_tokens;        /* tokens of a page of the cache: 16, 32, 64 or 128; 0: 64 */
-    uint64_t cache_bytes;       /* of all pages; 0: 0.9 of what a GPU has left, and on a CPU 2 GiB, but no more than twice what all rows at their longest need */
+    uint64_t cache_bytes;       /* of all pages, over ranks of each one's part of them; 0: 0.9 of what a GPU has left, and on a CPU 2 GiB, but no more than twice what all rows at their longest need */
     int queue;                  /* requests that are known at most: those that wait, are at work, or have ended and were not polled; 0: 1024 */
     const char *dims;           /* the largest sizes of an encoder's inputs, "enc=512" */
     unsigned flags;             /* of dw_service_flags */
@@ -100,9 +100,10 @@ typedef struct dw_service_facts {
 /* Weights are updated (dw_model_update) between two steps, or while the service is stopped: texts at work go on with the new ones, and what is in the cache is shared no further.
  *
  * A service has contexts of its own, with context's allocator, log and threads; context itself takes the messages of this call alone. The model outlives the service, and context does where threads are
- * borrowed from it. On a GPU the first service plans a step whose caches are pages, and adds it to the model. Calls name the context of the thread that makes them: it takes the message. On failure *service is NULL. INVALID: the model was opened without DW_MODEL_GENERATE. */
+ * borrowed from it. On a GPU the first service plans a step whose caches are pages, and adds it to the model. Calls name the context of the thread that makes them: it takes the message. On failure *service is NULL. INVALID: the model was opened without DW_MODEL_GENERATE. Over ranks all of them call it, and where
+ * one fails all do. MISMATCH: their options differ. UNSUPPORTED: the model has collectives over another axis than tp. */
 DW_API dw_status dw_service_create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **service);
-/* Stops it, and forgets all requests. NULL is allowed. */
+/* Stops it, and forgets all requests. NULL is allowed. Of the rank that leads others: they wait no more. */
 DW_API void dw_service_destroy(dw_service *service);
 
 /* From any thread. INVALID or LIMIT: no such text can be made, or the queue is full; nobody else notices. *request names it from then on, and is never 0. */
@@ -117,6 +118,17 @@ DW_API dw_status dw_service_start(dw_context *context, dw_service *service);
 /* No more requests are taken; those that are there get so many seconds to end, the rest ends with DW_END_STOPPED. Returns when the thread has. The status is that of the run that failed, if one did.
  * dw_service_start may follow. */
 DW_API dw_status dw_service_stop(dw_context *context, dw_service *service, double drain_s);
+
+/* Of a model that is cut over ranks (dw_model_options.comm) all ranks create a service, with the same options, and destroy it. The first one along the axis tp leads: requests, steps, start and stop are its alone (INVALID elsewhere).
+ * The others call this, once between each start of the leader's and the stop that ends it, or once for all of its steps. It does in this thread what the leader tells it of each run, and returns when the leader has stopped or destroyed its
+ * service: OK; LOST, with the rank, the op and the layer, when a rank is gone or did not come within the communicator's timeout; the status of an error of this rank, of which the others could not learn; CANCELLED, if the context is: then the others lose this rank. What fails in one run, on
+ * whatever rank, is the error of texts of that run, and this goes on. A rank that leads and has nothing to do tells so by itself while it runs in a thread; who steps it by hand does so more often than the timeout.
+ * After LOST texts end with DW_END_FAULT and the words, and so does the service: make a new communicator, on all ranks.
+ * Meanwhile the communicator is the service's: a caller's engine is called in the thread of the leader's loop, and in this one. Along dp each line of ranks has a service of its own. Weights are updated on all ranks, while the
+ * service is stopped. INVALID: this rank leads, or is alone. */
+DW_API dw_status dw_service_follow(dw_context *context, dw_service *service);
+/* Does this rank lead, or is it alone? 0: it follows. */
+DW_API int dw_service_leads(const dw_service *service);
 
 /* From any thread: takes events, at most `room`, and says how many. Each request's come in order; DW_END_NONE is not the last. */
 DW_API int dw_service_poll(dw_service *service, dw_event *events, int room);

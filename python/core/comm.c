@@ -23,7 +23,8 @@ typedef struct core_comm {
 static int take_error(core_comm *self, core_context *own) {
     PyObject *type, *value, *traceback;
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-        core_keep_error(own);
+        if (own != NULL) core_keep_error(own);
+        else PyErr_WriteUnraisable(self->engine);
         return DW_CANCELLED;
     }
     PyErr_Fetch(&type, &value, &traceback);
@@ -49,17 +50,20 @@ static void end_view(PyObject *view) {
     Py_XDECREF(view);
 }
 
+/* In a call of Python's, or in the loop of a service, which is a thread of the library's. */
 static int call(core_comm *self, const char *method, int axis, const void *from, size_t from_bytes, void *to, size_t to_bytes) {
     core_context *own = core_current();
-    if (own == NULL) return DW_INTERNAL;
-    core_hold(own);
+    PyGILState_STATE state = PyGILState_UNLOCKED;
+    if (own != NULL) core_hold(own);
+    else state = PyGILState_Ensure();
     PyObject *mine = PyMemoryView_FromMemory((char *)from, (Py_ssize_t)from_bytes, WRITABLE), *theirs = PyMemoryView_FromMemory(to, (Py_ssize_t)to_bytes, WRITABLE);
     PyObject *answer = mine && theirs ? PyObject_CallMethod(self->engine, method, "iOO", axis, mine, theirs) : NULL;
     const int failed = answer != NULL ? 0 : take_error(self, own);
     Py_XDECREF(answer);
     end_view(mine);
     end_view(theirs);
-    core_drop(own);
+    if (own != NULL) core_drop(own);
+    else PyGILState_Release(state);
     return failed;
 }
 

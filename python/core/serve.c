@@ -157,6 +157,17 @@ static PyObject *service_stop(PyObject *object, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+/* On a rank that does not lead: until the one that does stops. */
+static PyObject *service_follow(PyObject *object, PyObject *none) {
+    core_service *self = (core_service *)object;
+    (void)none;
+    if (!core_model_enter(self->model)) return NULL;
+    const int done = core_begin(&self->own) && core_end(&self->own, dw_service_follow(self->own.context, self->service));
+    core_model_leave(self->model);
+    if (!done) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---- requests ---- */
 
 /* Numbers of a sequence in malloc memory: as int64, or as float. false: raised. */
@@ -291,9 +302,17 @@ static PyObject *service_facts(PyObject *object, PyObject *none) {
     return NULL;
 }
 
+static PyObject *service_leads(PyObject *object, void *none) {
+    (void)none;
+    return PyBool_FromLong(dw_service_leads(((core_service *)object)->service));
+}
+
+static PyGetSetDef properties[] = {{"leads", service_leads, NULL, "Does this rank take requests?", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+
 static PyMethodDef methods[] = {
     {"start", service_start, METH_NOARGS, "start(): runs in a thread of its own, without the GIL."},
     {"stop", service_stop, METH_VARARGS, "stop(drain_s=0): no more requests; those that are there get so many seconds."},
+    {"follow", service_follow, METH_NOARGS, "follow(): on a rank that does not lead, what the one that does orders, until it stops."},
     {"submit", (PyCFunction)(void (*)(void))service_submit, METH_VARARGS | METH_KEYWORDS,
      "submit(ids, tokens, *, temperature=0, top_k=0, top_p=0, min_p=0, repetition=0, presence=0, frequency=0, seed=0, stop_ids=(), bias={}, logprobs=False, top_logprobs=0, priority=0, "
      "deadline_s=0, salt=0, inputs=(), mask=None): the request's number."},
@@ -311,6 +330,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, service_dealloc},
     {Py_tp_traverse, service_traverse},
     {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

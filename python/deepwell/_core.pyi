@@ -273,6 +273,13 @@ class Service:
 
     def start(self) -> None: ...
     def stop(self, drain_s: float = 0.0) -> None: ...
+    @property
+    def leads(self) -> bool:
+        """Does this rank take requests?"""
+
+    def follow(self) -> None:
+        """On a rank that does not lead (docs/ranks.md): returns when the one that does has stopped."""
+
     def submit(self, ids: Sequence[int], tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repetition: float = 0.0, presence: float = 0.0,
                frequency: float = 0.0, seed: int = 0, stop_ids: Sequence[int] = (), bias: dict[int, float] = ..., logprobs: bool = False, top_logprobs: int = 0, priority: int = 0,
                deadline_s: float = 0.0, salt: int = 0, inputs: Tensors = (), mask: Callable[[int | None, memoryview], object] | None = None) -> int:

@@ -276,7 +276,7 @@ class Engine:
 
 
 def _options(precision: str | None, policy: PrecisionPolicy | str | None, registry: KernelRegistry | None, threads: int,
-             sizes: dict[str, int | None], kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, invariant: bool = False) -> Any:
+             sizes: dict[str, int | None], kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, invariant: bool = False, comm: Any = None, shard: str | None = None) -> Any:
     from .region import Options
     words = None
     if tuning is not None:
@@ -289,7 +289,15 @@ def _options(precision: str | None, policy: PrecisionPolicy | str | None, regist
         precision = policy.default
     return Options(precision=precision, policy=policy if not isinstance(policy, PrecisionPolicy) or policy.rules else None, kernels=kernels, tuning=words,
                    tuning_name=None if tuning is None else os.fspath(tuning), registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads, invariant=invariant,
-                   sizes={k: int(v) for k, v in sizes.items() if v})
+                   comm=comm, shard=shard, sizes={k: int(v) for k, v in sizes.items() if v})
+
+
+def comm_of(mesh: Any) -> Any:
+    """The communicator of a DeviceMesh, of which all ranks ask for it; one that is there already as it is."""
+    if mesh is None or isinstance(mesh, _core.Comm):
+        return mesh
+    from . import ranks
+    return ranks.communicator(mesh)
 
 
 def warn_cutlass(use_cutlass: bool) -> None:
@@ -299,14 +307,15 @@ def warn_cutlass(use_cutlass: bool) -> None:
 
 def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
             kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
-            threads: int = 0, kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, device: Any = None, invariant: bool = False) -> Engine:
+            threads: int = 0, kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, device: Any = None, invariant: bool = False, mesh: Any = None,
+            shard: str | None = None) -> Engine:
     """Plans a captured model and loads its weights.
 
     ir: what ``capture`` gave, or a module or file to capture. hw: what ``probe`` gave (None: this machine), or the name of a chip such as "b200" to
     plan for it without running. precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as exported. precision_policy: by
     layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs.
     kernels: kernels that must be taken, "matmul=matmul_f32_avx2". tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates. device: "cpu", "cuda:1" or a torch.device, where it runs and takes its inputs; None: where the
-    module's weights are, the CPU for a file. invariant: on a GPU a text has the same bits beside any others and in any pieces, as on a CPU; explain() tells what that costs. An engine of which something asked for cannot be had is an error."""
+    module's weights are, the CPU for a file. invariant: on a GPU a text has the same bits beside any others and in any pieces, as on a CPU; explain() tells what that costs. mesh, shard: as ``optimize`` takes them: the model is cut over ranks, each of which calls this and the engine alike (docs/ranks.md). An engine of which something asked for cannot be had is an error."""
     from .placement import parse_device
     from .region import Region
     if not isinstance(ir, IR):
@@ -314,7 +323,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     warn_cutlass(use_cutlass)
     if hw is not None and not isinstance(hw, (Hardware, str)):
         raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
-    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, invariant)
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, invariant, comm_of(mesh), shard)
     region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
     if isinstance(hw, str):
         return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, generate=True, plan_only=True))
@@ -322,12 +331,13 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     return Engine(region, ir)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0, device: Any = None) -> Engine:
+def load(path: str | os.PathLike[str], *, threads: int = 0, device: Any = None, mesh: Any = None) -> Engine:
     """An engine that ``save`` wrote. Inputs are tensors in the order of ``engine.inputs``, or by name; results a tensor or a tuple of them.
-    device: what it was compiled for; None: the CPU."""
+    device: what it was compiled for; None: the CPU. mesh: as ``compile`` takes it; each of its ranks calls this, of a package as many as it was made for."""
     from .placement import core_device, parse_device
     from .region import Options, Region
     place = parse_device(device)
-    known = {"threads": threads, "device": core_device(place)}
+    comm = comm_of(mesh)
+    known = {"threads": threads, "device": core_device(place), "comm": comm}
     model = _core.Model(os.fspath(path), **{k: v for k, v in known.items() if v})
-    return Engine(Region(os.fspath(path), None, Options(threads=threads), model=model, device=place), None)
+    return Engine(Region(os.fspath(path), None, Options(threads=threads, comm=comm), model=model, device=place), None)

@@ -11,14 +11,13 @@ import inspect
 import os
 import threading
 import warnings
-from dataclasses import replace
 from typing import Any, Callable, TypeVar, cast
 
 import torch
 from torch import nn
 
 from . import _core
-from .engine import _options, warn_cutlass
+from .engine import _options, comm_of, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
 from .flops import can_count_compiled, counted
 from .kernels import KernelRegistry
@@ -358,13 +357,6 @@ def make_forward(handle: Optimized, original: Callable[..., Any]) -> Callable[..
 M = TypeVar("M", bound=nn.Module)
 
 
-def _comm(mesh: Any) -> Any:
-    if mesh is None or isinstance(mesh, _core.Comm):
-        return mesh
-    from . import ranks
-    return ranks.communicator(mesh)
-
-
 def _splits(shard: str | None, comm: Any, strict: bool) -> str | None:
     """What strict says of ranks is a line of the policy; where nothing is cut there is none."""
     is_cut = comm is not None and any(axis.startswith("tp=") and axis != "tp=1" for axis in comm.mesh.split(","))
@@ -397,8 +389,8 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
     model = cast(M, whole(model))
-    comm = _comm(mesh)
-    options = replace(_options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning), comm=comm, shard=_splits(shard, comm, strict))
+    comm = comm_of(mesh)
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, comm=comm, shard=_splits(shard, comm, strict))
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)

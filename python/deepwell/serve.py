@@ -56,7 +56,9 @@ class Service:
     """Requests for one engine. rows: texts at work at a time; run_tokens: the most new tokens of a run; context: tokens that a text may have; cache_bytes and page_tokens: of the cache;
     queue: requests that are known at most; share=False: no text reads what another one brought into the cache; lookahead=False: on a GPU no run is
     started before the ids of the one in front of it are here; dims: the largest sizes of an encoder's inputs, "enc=512". 0 stands for the usual
-    (include/deepwell/serve.h). Weights are updated while it is closed. Used from one event loop."""
+    (include/deepwell/serve.h). Weights are updated while it is closed. Used from one event loop.
+
+    Of an engine that is cut over ranks (``compile(.., mesh=)``) every rank makes one. The rank that leads uses it; the others call ``follow``."""
 
     def __init__(self, engine: Any, *, rows: int = 0, run_tokens: int = 0, context: int = 0, page_tokens: int = 0, cache_bytes: int = 0, queue: int = 0, share: bool = True,
                  lookahead: bool = True, dims: str | None = None) -> None:
@@ -64,6 +66,15 @@ class Service:
                                    share=share, lookahead=lookahead, dims=dims)
         self._streams: dict[int, Stream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Does this rank take requests? The others follow it. Alone it does."""
+        return self._core.leads
+
+    def follow(self) -> None:
+        """On a rank that does not lead: takes part in the runs of the one that does, and returns when that one closes its service. Raises Lost when a rank is gone."""
+        self._core.follow()
 
     async def __aenter__(self) -> Service:
         self._loop = asyncio.get_running_loop()

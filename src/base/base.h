@@ -61,6 +61,8 @@ void base_keep(dw_context *context, base_kept *kept);
 
 /* A context of its own for another thread: with context's allocator, log and number of threads (context.c). Where context borrows its threads, so does it. */
 dw_status base_context_like(const dw_context *context, dw_context **made);
+/* Work by the context is cancelled where that of the other one is, which outlives it; NULL: never. */
+void base_cancel_as(dw_context *context, const dw_context *other);
 
 /* ---- memory (memory.c, arena.c) ---------------------------------------------------------------------------------- */
 

@@ -58,6 +58,11 @@ dw_status base_context_like(const dw_context *context, dw_context **made) {
     return DW_OK;
 }
 
+void base_cancel_as(dw_context *context, const dw_context *other) {
+    context->cancelled = other != NULL ? other->cancelled : NULL;
+    context->cancelled_user = other != NULL ? other->cancelled_user : NULL;
+}
+
 void base_keep(dw_context *context, base_kept *kept) {
     kept->before = context->kept;
     context->kept = kept;

@@ -12,9 +12,10 @@ static dw_status check_whole(const dw_comm *comm, dw_context *context) {
     return comm->broken ? base_fail(context, DW_LOST, "the communicator broke before: %s; make a new one, on all ranks", comm->broken_words) : DW_OK;
 }
 
+/* context NULL: nobody takes the words. */
 static dw_status breaks(dw_comm *comm, dw_context *context, dw_status status) {
     comm->broken = true;
-    snprintf(comm->broken_words, sizeof comm->broken_words, "%s", dw_context_error(context));
+    snprintf(comm->broken_words, sizeof comm->broken_words, "%s", context != NULL ? dw_context_error(context) : dw_status_meaning(status));
     return status;
 }
 
@@ -85,7 +86,72 @@ dw_status comm_agree(dw_comm *comm, dw_context *context, const char *what, dw_st
     return DW_OK;
 }
 
+/* Notes of words: no graph has such an op. */
+enum { OP_OF_WORDS = OP_COUNT + 1 };
+
+static dw_status check_words(const dw_comm *comm, dw_context *context, int line) {
+    for (int i = 0; i < comm_count(comm, line); i++)
+        if (comm->notes[i]->op != OP_OF_WORDS)
+            return base_fail(context, DW_MISMATCH, "orders: rank %d runs step %u of a graph by itself, and the others wait for what comes next", comm_member(comm, line, i), comm->notes[i]->step);
+    return DW_OK;
+}
+
+static dw_tensor bytes_at(void *memory, size_t bytes) {
+    dw_tensor tensor;
+    const int64_t count = (int64_t)bytes;
+    op_tensor_init(&tensor, DW_FORMAT_u8, DW_SCALE_plain, 1, &count, memory);
+    return tensor;
+}
+
+static size_t tensors_room(int count) { return base_align_up((size_t)count * sizeof(dw_tensor), 64); }
+
+/* The bytes of the first, to all. The workspace begins with the tensors of all. */
+static dw_status carry_word(dw_comm *comm, dw_context *context, int line, comm_word *word, void *workspace) {
+    const dw_tensor mine = bytes_at(word->memory, word->bytes);
+    dw_tensor *theirs = workspace;
+    TRY(comm->engine->bring(comm, context, line, &mine, (uint8_t *)workspace + tensors_room(comm_count(comm, line)), theirs));
+    if (comm_place(comm, line) > 0) memcpy(word->memory, theirs[0].data, word->bytes);
+    return comm->engine->leave(comm, context, line);
+}
+
+dw_status comm_broadcast(dw_comm *comm, dw_context *context, const char *over, dw_status status, size_t room, comm_word *word, void *workspace) {
+    const int line = op_mesh_find(&comm->mesh, over);
+    const bool gives = comm_place(comm, line) == 0;
+    const dw_tensor mine = bytes_at(word->memory, gives ? word->bytes : 0);
+    comm_note note = {.op = OP_OF_WORDS, .bytes = gives ? word->bytes : 0};
+    if (status != DW_OK) {
+        say_failure(&note, context, status);
+        tell_line(comm, context, line, &note);
+        return status;
+    }
+    for (int i = 0; i < COMM_FACTS && gives; i++) note.facts[i] = word->numbers[i];
+    TRY(meet_line(comm, context, line, &note, &mine, "orders"));
+    TRY(check_words(comm, context, line));
+    memcpy(word->numbers, comm->notes[0]->facts, sizeof word->numbers);
+    word->bytes = comm->notes[0]->bytes;
+    if (word->bytes > room) status = base_fail(context, DW_INTERNAL, "%zu bytes come, and there is room for %zu", word->bytes, room);
+    if (status == DW_OK && word->bytes > 0) status = carry_word(comm, context, line, word, workspace);
+    return status == DW_OK ? DW_OK : breaks(comm, context, base_fail_at(context, status, "orders over %s", comm_line_name(comm, line)));
+}
+
+size_t comm_word_room(const dw_comm *comm, const char *over, size_t room) {
+    const dw_tensor mine = bytes_at(NULL, room);
+    const int count = comm_count(comm, op_mesh_find(&comm->mesh, over));
+    return tensors_room(count) + comm->engine->room(count, &mine);
+}
+
+#define BEAT_S 1.0    /* engines have timeouts of their own, which are longer */
+
+double comm_beat_s(const dw_comm *comm) { return comm->timeout_s / 4 < BEAT_S ? comm->timeout_s / 4 : BEAT_S; }
+
+bool comm_is_whole(const dw_comm *comm) { return !comm->broken; }
+
 void comm_begin(dw_comm *comm) { comm->told = 0; }
+
+bool comm_is_told(const dw_comm *comm, const char *over) {
+    const int line = op_mesh_find(&comm->mesh, over);
+    return line >= 0 && (comm->told >> line & 1) != 0;
+}
 
 void comm_tell(dw_comm *comm, dw_context *context, const char *over, uint32_t step, dw_status status) {
     const int line = op_mesh_find(&comm->mesh, over);

@@ -117,14 +117,15 @@ const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* N
 dw_status engine_splits_create(dw_model *model, pass_splits **splits);
 /* This rank's place, for loading and runs of the plan. */
 dw_status engine_place(const dw_model *model, plan *plan);
+#define ENGINE_CUT_AXIS "tp"
 /* Of the axis over which models are cut: its ranks, 1 without a communicator, and this one's place on it. */
 int engine_cut_ranks(const dw_model *model);
 int engine_cut_place(const dw_model *model);
-/* The same number of bytes of each rank along it, in order, into parts. All of them call it. */
-dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts);
+/* The same number of bytes of each rank along it, in order, into parts. All of them call it; one that fails tells the others. */
+dw_status engine_gather_bytes(dw_context *context, const dw_model *model, const void *part, size_t bytes, void *parts);
 /* The same in memory that is there: of so many bytes, or more. */
-dw_status engine_gather_room(const dw_model *model, size_t bytes, size_t *room);
-dw_status engine_gather_in(const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace);
+dw_status engine_gather_room(dw_context *context, const dw_model *model, size_t bytes, size_t *room);
+dw_status engine_gather_in(dw_context *context, const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace);
 
 /* lower.c: graph -> passes -> plan */
 /* captured -> fused */

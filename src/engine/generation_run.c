@@ -153,7 +153,9 @@ dw_status generation_run(dw_session *session) {
     const generation *g = session->generation;
     plan_binding *binding;
     generation_prepare(session);
-    TRY(engine_bind(session, runner, &binding));
+    dw_status status = engine_bind(session, runner, &binding);
+    if (status == DW_OK) status = engine_check_workspace(session, binding);
+    if (status != DW_OK) return engine_cannot_run(session, runner, status);
     TRY(engine_execute(session, runner, binding));
     return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : pick_last_row(session, runner, binding);
 }

@@ -59,7 +59,7 @@ static dw_status bring_all(dw_session *session, const uint8_t *mine, int64_t cou
     const generation *g = session->generation;
     const generation_parts *parts = &g->parts;
     const size_t size = element_bytes(g), row = (size_t)parts->columns * size, bytes = (size_t)count * row;
-    TRY(engine_gather_in(session->model, mine, bytes, parts->received, parts->workspace));
+    TRY(engine_gather_in(session->context, session->model, mine, bytes, parts->received, parts->workspace));
     for (int rank = 0; rank < parts->ranks; rank++) {
         const size_t from = (size_t)rank * row, some = (size_t)columns_of(g, rank) * size;
         for (int64_t i = 0; i < count && some > 0; i++)
@@ -98,7 +98,7 @@ static dw_status bring_likeliest(dw_session *session, const uint8_t *mine, int64
     const generation *g = session->generation;
     const size_t size = element_bytes(g), bytes = (size_t)(count * most) * (sizeof(int32_t) + size);
     fill_sent(g, mine, count, most, engine_cut_place(session->model));
-    TRY(engine_gather_in(session->model, g->parts.sent, bytes, g->parts.received, g->parts.workspace));
+    TRY(engine_gather_in(session->context, session->model, g->parts.sent, bytes, g->parts.received, g->parts.workspace));
     clear_rows(g, count);
     for (int rank = 0; rank < g->parts.ranks; rank++) {
         const uint8_t *ids = (const uint8_t *)g->parts.received + (size_t)rank * bytes, *values = ids + (size_t)(count * most) * sizeof(int32_t);
@@ -122,7 +122,7 @@ dw_status generation_parts_bytes(const dw_session *session, const generation *g,
     const size_t most = part > *sent ? part : *sent;
     *received = most * (size_t)g->parts.ranks;
     *rows = (size_t)(g->texts * g->vocabulary) * size;
-    return engine_gather_room(session->model, most, workspace);
+    return engine_gather_room(session->context, session->model, most, workspace);
 }
 
 dw_status generation_logits(dw_session *session, int64_t first, int64_t count, int64_t most, const void **rows) {

@@ -144,7 +144,7 @@ static dw_status write_parts(const dw_model *model, const entry *item, file_writ
     size_t bytes;
     if (!base_mul_size(item->length, (size_t)ranks, &bytes)) return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", item->key);
     TRY(base_alloc(model->context, bytes + 1, ENGINE_ALIGN, &parts));
-    dw_status status = engine_gather_bytes(model, item->bytes, item->length, parts);
+    dw_status status = engine_gather_bytes(model->context, model, item->bytes, item->length, parts);
     for (int i = 0; status == DW_OK && writer != NULL && i < ranks; i++) {
         status = file_writer_pad(writer, ENGINE_ALIGN);
         if (status == DW_OK) status = file_writer_add(writer, (const uint8_t *)parts + (size_t)i * item->length, item->length);

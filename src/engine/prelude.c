@@ -76,7 +76,7 @@ static bool is_told(const ir_graph *graph, int symbol) {
     return false;
 }
 
-dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made) {
+static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made) {
     engine_runner *runner = &session->prelude;
     const plan *plan = runner->program->plan;
     const ir_graph *graph = plan->graph;
@@ -93,5 +93,10 @@ dw_status engine_prelude_run(dw_session *session, int input_count, const dw_name
                          session->prelude_most[i] == 1 ? ", one prompt at a time" : ": create it with larger dims");
     }
     TRY(engine_bind(session, runner, made));
-    return engine_execute(session, runner, *made);
+    return engine_check_workspace(session, *made);
+}
+
+dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made) {
+    const dw_status status = prepare(session, input_count, inputs, made);
+    return status == DW_OK ? engine_execute(session, &session->prelude, *made) : engine_cannot_run(session, &session->prelude, status);
 }

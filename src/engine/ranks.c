@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define CUT "tp"          /* the axis over which a model is cut; along */
-#define REPLICAS "dp"     /* this one ranks are replicas: nothing in a graph is theirs */
+#define CUT ENGINE_CUT_AXIS
+#define REPLICAS "dp"     /* along it ranks are replicas: nothing in a graph is theirs */
 
 /* That of the communicator, or of a plan alone. *there is false where the rank is alone. */
 static dw_status find_mesh(const dw_model *model, op_mesh *mesh, bool *there)
@@ -87,47 +87,57 @@ int engine_cut_place(const dw_model *model)
 /* One all_gather of bytes, apart from any plan; its tensors point into itself. */
 typedef struct gather { dw_tensor part, all; const dw_tensor *in[1], *out[1]; op_attr items[3]; op_attrs attrs; kernel_run run; const kernel_row *row; } gather;
 
-static dw_status make_gather(const dw_model *model, size_t bytes, gather *g)
+static dw_status make_gather(dw_context *context, const dw_model *model, size_t bytes, gather *g)
 {
     const int ranks = engine_cut_ranks(model);
     const int64_t one[] = {1, (int64_t)bytes}, all[] = {ranks, (int64_t)bytes};
     *g = (gather){.items = {op_set_int(OP_ATTR_axis, 0), op_set_text(OP_ATTR_over, CUT), op_set_int(OP_ATTR_ranks, ranks)}, .row = find_gather()};
-    if (g->row == NULL) return base_fail(model->context, DW_INTERNAL, "no kernel gathers bytes");
+    if (g->row == NULL) return base_fail(context, DW_INTERNAL, "no kernel gathers bytes");
     g->attrs = (op_attrs){COUNT_OF(g->items), g->items};
     g->in[0] = &g->part;
     g->out[0] = &g->all;
     op_tensor_init(&g->part, DW_FORMAT_u8, DW_SCALE_plain, 2, one, NULL);
     op_tensor_init(&g->all, DW_FORMAT_u8, DW_SCALE_plain, 2, all, NULL);
-    g->run = (kernel_run){.call = {.context = model->context, .op = op_get(OP_all_gather), .attrs = &g->attrs, .n_in = 1, .in = g->in, .n_out = 1, .out = g->out},
+    g->run = (kernel_run){.call = {.context = context, .op = op_get(OP_all_gather), .attrs = &g->attrs, .n_in = 1, .in = g->in, .n_out = 1, .out = g->out},
                           .chip = &model->chip, .comm = comm_kernels(model->options.comm), .user = g->row->user};
-    return base_pool(model->context, &g->run.pool);
+    return base_pool(context, &g->run.pool);
 }
 
-dw_status engine_gather_room(const dw_model *model, size_t bytes, size_t *room)
+dw_status engine_gather_room(dw_context *context, const dw_model *model, size_t bytes, size_t *room)
 {
     gather g;
-    TRY(make_gather(model, bytes, &g));
+    TRY(make_gather(context, model, bytes, &g));
     *room = kernel_workspace(g.row, &g.run);
     return DW_OK;
 }
 
-dw_status engine_gather_in(const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace)
+/* It fails before it meets the others, who may be there. */
+static dw_status cannot_gather(dw_context *context, const dw_model *model, dw_status status)
+{
+    comm_begin(model->options.comm);
+    comm_tell(model->options.comm, context, CUT, 0, status);
+    return status;
+}
+
+dw_status engine_gather_in(dw_context *context, const dw_model *model, const void *part, size_t bytes, void *parts, void *workspace)
 {
     gather g;
-    TRY(make_gather(model, bytes, &g));
+    const dw_status status = make_gather(context, model, bytes, &g);
+    if (status != DW_OK) return cannot_gather(context, model, status);
     g.part.data = (void *)(uintptr_t)part;
     g.all.data = parts;
     g.run.workspace = workspace;
     return kernel_execute(g.row, &g.run);
 }
 
-dw_status engine_gather_bytes(const dw_model *model, const void *part, size_t bytes, void *parts)
+dw_status engine_gather_bytes(dw_context *context, const dw_model *model, const void *part, size_t bytes, void *parts)
 {
     void *workspace = NULL;
-    size_t room;
-    TRY(engine_gather_room(model, bytes, &room));
-    if (room > 0) TRY(base_alloc(model->context, room, ENGINE_ALIGN, &workspace));
-    const dw_status status = engine_gather_in(model, part, bytes, parts, workspace);
-    if (room > 0) base_release(model->context, workspace, room, ENGINE_ALIGN);
+    size_t room = 0;
+    dw_status status = engine_gather_room(context, model, bytes, &room);
+    if (status == DW_OK && room > 0) status = base_alloc(context, room, ENGINE_ALIGN, &workspace);
+    if (status != DW_OK) return cannot_gather(context, model, status);
+    status = engine_gather_in(context, model, part, bytes, parts, workspace);
+    if (room > 0) base_release(context, workspace, room, ENGINE_ALIGN);
     return status;
 }

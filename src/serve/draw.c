@@ -181,7 +181,7 @@ dw_status scheduler_draw(scheduler *s) {
     for (int64_t i = first; i <= last && samples; i++) engine_sampler_ask(s->session->sampler, i - first, &greedy, 0, 0, -1);
     for (int64_t row = 0; row < g->texts && samples; row++)
         if (is_picked(s, row)) ask(s, s->rows[row], first, &top);
-    if (samples) TRY(generation_logits(s->session, first, last - first + 1, count_candidates(s), &rows));
+    if (samples) TRY(orders_logits(s->options.orders, s->session, first, last - first + 1, count_candidates(s), &rows));
     if (samples) TRY(engine_sampler_tell(s->session->sampler, top));
     if (samples) TRY(engine_sampler_run(s->session->sampler, rows, last - first + 1));
     for (int64_t row = 0; row < g->texts; row++)

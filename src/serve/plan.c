@@ -112,9 +112,9 @@ static dw_status begin(scheduler *s, serve_text *text, int64_t row) {
     work->length = text->count + text->made;
     work->past = work->count = 0;
     if (s->pages != NULL) pages_begin(s->pages, row, text->key);
-    if (g->mode != GENERATION_STEP) TRY(dw_session_reset(s->session));   /* caches of the step are read where they were written alone */
+    if (g->mode != GENERATION_STEP) TRY(orders_reset(s->options.orders, s->session));   /* caches of the step are read where they were written alone */
     TRY(scheduler_begin_draws(s, text));
-    return generation_set_inputs(s->session, work, text->input_count, text->inputs);
+    return orders_set_inputs(s->options.orders, s->session, work, text->input_count, text->inputs);
 }
 
 /* Are there pages for all that the text has so far? One that is alone has them, or gets them piece by piece. */
@@ -131,7 +131,7 @@ static dw_status take_in(scheduler *s) {
         encoded = text->input_count > 0 && !s->options.together;
         text->status = begin(s, text, free_row(s));
         if (text->status != DW_OK && s->options.fails_whole) return text->status;
-        if (text->status == DW_NO_MEMORY || text->status == DW_CANCELLED) return text->status;
+        if (text->status == DW_NO_MEMORY || text->status == DW_CANCELLED || !orders_go_on(s->options.orders)) return text->status;
         if (text->status != DW_OK) {
             scheduler_end(s, text, DW_END_FAULT);
             continue;
@@ -208,7 +208,7 @@ dw_status scheduler_plan(scheduler *s, bool *any) {
         int64_t texts = put_in_order(s), left = s->g->run_most;
         for (int64_t row = 0; row < s->g->texts; row++) s->g->text[row].count = 0;
         for (int64_t i = 0; i < texts && s->g->mode == GENERATION_WHOLE; i++) work_of(s, s->order[i])->past = 0;
-        if (s->g->mode == GENERATION_WHOLE) TRY(dw_session_reset(s->session));   /* the next run begins where this one began */
+        if (s->g->mode == GENERATION_WHOLE) TRY(orders_reset(s->options.orders, s->session));   /* the next run begins where this one began */
         plan_decoding(s, &texts, &left);
         plan_prompts(s, texts, left);
         *any = scheduler_any_planned(s);

@@ -51,11 +51,14 @@ static dw_status execute(scheduler *s) {
     const double begin = base_now();
     g->reads_logits = scheduler_reads_logits(s);
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
-    TRY(generation_run(s->session));
+    TRY(orders_run(s->options.orders, s->session));
     TRY(scheduler_draw(s));
     scheduler_note_time(s, base_now() - begin, s->is_prompt);
     return take_results(s);
 }
+
+/* Is it the end of more than a run? */
+static bool is_final(const scheduler *s, dw_status status) { return status == DW_CANCELLED || (status != DW_OK && !orders_go_on(s->options.orders)); }
 
 /* Those of the run that failed, one after another: a token that was written is written again as it was. */
 static dw_status execute_each(scheduler *s) {
@@ -66,19 +69,19 @@ static dw_status execute_each(scheduler *s) {
         g->text[row].count = 0;
     }
     dw_status status = DW_OK;
-    for (int64_t row = 0; row < g->texts && status != DW_CANCELLED; row++) {
+    for (int64_t row = 0; row < g->texts && !is_final(s, status); row++) {
         serve_text *text = s->rows[row];
         if (counts[row] == 0 || text == NULL) continue;
         g->text[row].count = counts[row];
         status = execute(s);
-        if (status == DW_CANCELLED) break;
+        if (is_final(s, status)) break;
         if (status != DW_OK) {
             text->status = status;
             scheduler_end(s, text, DW_END_FAULT);
         }
         g->text[row].count = 0;
     }
-    return status == DW_CANCELLED ? status : DW_OK;
+    return is_final(s, status) ? status : DW_OK;
 }
 
 static void end_late_ones(scheduler *s) {
@@ -125,7 +128,7 @@ static dw_status step(scheduler *s, bool *busy) {
     if (!*busy) return DW_OK;
     s->is_prompt = reads_prompt(s);
     const dw_status status = run_planned(s, any);
-    return status == DW_OK || status == DW_CANCELLED || s->options.fails_whole ? status : execute_each(s);
+    return status == DW_OK || is_final(s, status) || s->options.fails_whole ? status : execute_each(s);
 }
 
 dw_status scheduler_step(scheduler *s, bool *busy) {

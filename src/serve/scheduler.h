@@ -4,6 +4,7 @@
 
 #include "deepwell/serve.h"
 #include "engine/engine.h"
+#include "serve/orders.h"
 #include "serve/pages.h"
 
 /* How a text's tokens are made; as dw_request says. */
@@ -62,6 +63,7 @@ typedef int (*serve_changed)(void *user, serve_text *text, int64_t id);
 typedef struct scheduler_options {
     serve_changed changed;
     void *user;
+    orders *orders;                     /* to other ranks, by who leads them; NULL: there are none, or all call alike */
     bool alone;                         /* texts share no pages */
     bool fails_whole;                   /* a text's fault is the step's */
     bool waits;                         /* for each run: none is started before the ids of the one in front of it are here */

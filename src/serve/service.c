@@ -1,5 +1,5 @@
 /* The door of the scheduler: requests from any thread wait in a list behind a mutex, one loop takes them in, and what it makes lies in the request until somebody polls. All memory of a request is
- * taken when it is submitted, so no run fails for lack of it. Two contexts: `work` is the loop's, `door` is used under the mutex. */
+ * taken when it is submitted, so no run fails for lack of it. Two contexts: `work` is the loop's, `door` is used under the mutex. Over ranks the loop is that of the rank that leads (orders.h). */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -36,6 +36,7 @@ typedef struct queue { request *first, *last; } queue;
 struct dw_service {
     dw_context *work, *door;
     dw_session *session;
+    orders *orders;              /* NULL: the rank is alone */
     scheduler scheduler;
     bool has_scheduler;
     int capacity;
@@ -49,7 +50,7 @@ struct dw_service {
     pthread_cond_t wake;
     queue fresh, eventful, told;
     bool any_cancelled;
-    bool is_running, is_draining, must_stop, is_failed;
+    bool is_running, is_draining, must_stop;
     double drain_until;
     pthread_t thread;
     dw_status status;            /* of the loop */
@@ -171,27 +172,41 @@ static void publish_facts(dw_service *service) {
     pthread_mutex_unlock(&service->mutex);
 }
 
+static void end_all(dw_service *service, dw_end end) {
+    take_requests(service);
+    for (int64_t row = 0; row < service->scheduler.g->texts; row++)
+        if (service->scheduler.rows[row] != NULL) scheduler_end(&service->scheduler, service->scheduler.rows[row], end);
+    while (service->scheduler.first != NULL) scheduler_end(&service->scheduler, service->scheduler.first, end);
+}
+
 static dw_status step(dw_service *service, bool *busy) {
     take_requests(service);
-    const dw_status status = scheduler_step(&service->scheduler, busy);
+    dw_status status = scheduler_step(&service->scheduler, busy);
+    if (status == DW_OK && !*busy) status = orders_beat(service->orders);
+    if (!orders_go_on(service->orders)) end_all(service, DW_END_FAULT);   /* with the words of why */
     publish_facts(service);
     return status;
 }
 
 /* ---- the thread ---- */
 
-static void end_all(dw_service *service, dw_end end) {
-    take_requests(service);
-    for (int64_t row = 0; row < service->scheduler.g->texts; row++)
-        if (service->scheduler.rows[row] != NULL) scheduler_end(&service->scheduler, service->scheduler.rows[row], end);
-    while (service->scheduler.first != NULL) scheduler_end(&service->scheduler, service->scheduler.first, end);
-    publish_facts(service);
+/* false: other ranks wait to hear of this one. Under the mutex. */
+static bool sleep_for_work(dw_service *service) {
+    const double most_s = orders_beat_s(service->orders);
+    struct timespec until;
+    if (most_s == 0) return pthread_cond_wait(&service->wake, &service->mutex) == 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + (int64_t)(most_s * 1e9);
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    return pthread_cond_timedwait(&service->wake, &service->mutex, &until) == 0;
 }
 
 /* Waits until there is something to do. false: the loop ends. */
 static bool wait_for_work(dw_service *service, bool busy) {
+    bool waits = !busy;
     pthread_mutex_lock(&service->mutex);
-    while (!busy && !service->must_stop && service->fresh.first == NULL && !service->any_cancelled) pthread_cond_wait(&service->wake, &service->mutex);
+    while (waits && !service->must_stop && service->fresh.first == NULL && !service->any_cancelled) waits = sleep_for_work(service);
     const bool goes_on = !service->must_stop || ((busy || service->fresh.first != NULL) && base_now() < service->drain_until);
     pthread_mutex_unlock(&service->mutex);
     return goes_on;
@@ -206,11 +221,20 @@ static void *run_thread(void *argument) {
     service->is_draining = true;
     service->status = status;
     pthread_mutex_unlock(&service->mutex);
-    end_all(service, DW_END_STOPPED);
+    end_all(service, status == DW_OK ? DW_END_STOPPED : DW_END_FAULT);
+    publish_facts(service);
+    orders_close(service->orders);
     return NULL;
 }
 
+static dw_status check_leads(dw_context *context, const dw_service *service) {
+    if (orders_lead(service->orders)) return DW_OK;
+    const dw_comm *comm = service->session->model->options.comm;
+    return base_fail(context, DW_INVALID, "rank %d follows rank %d, which takes requests and runs them for all: call dw_service_follow here", dw_comm_rank(comm), orders_leader(service->orders));
+}
+
 dw_status dw_service_start(dw_context *context, dw_service *service) {
+    TRY(check_leads(context, service));
     pthread_mutex_lock(&service->mutex);
     const bool runs = service->is_running;
     if (!runs) {
@@ -220,6 +244,7 @@ dw_status dw_service_start(dw_context *context, dw_service *service) {
     }
     pthread_mutex_unlock(&service->mutex);
     if (runs) return base_fail(context, DW_INVALID, "the service runs already");
+    orders_open(service->orders);
     if (pthread_create(&service->thread, NULL, run_thread, service) == 0) return DW_OK;
     service->is_running = false;
     return base_fail(context, DW_IO, "the system gives no thread for the service");
@@ -244,12 +269,23 @@ dw_status dw_service_stop(dw_context *context, dw_service *service, double drain
 dw_status dw_service_step(dw_context *context, dw_service *service, int *busy) {
     bool any = false;
     *busy = 0;
+    TRY(check_leads(context, service));
     pthread_mutex_lock(&service->mutex);
     const bool runs = service->is_running;
     pthread_mutex_unlock(&service->mutex);
     if (runs) return base_fail(context, DW_INVALID, "the service runs in a thread of its own: stop it, or leave the steps to it");
     const dw_status status = step(service, &any);
     *busy = any;
+    return status == DW_OK ? DW_OK : relay(context, status, "", service->work);
+}
+
+int dw_service_leads(const dw_service *service) { return orders_lead(service->orders); }
+
+dw_status dw_service_follow(dw_context *context, dw_service *service) {
+    if (orders_lead(service->orders)) return base_fail(context, DW_INVALID, "this rank leads, or is alone: the others follow it. Call dw_service_start or dw_service_step here");
+    base_cancel_as(service->work, context);
+    const dw_status status = orders_follow(service->orders);
+    base_cancel_as(service->work, NULL);
     return status == DW_OK ? DW_OK : relay(context, status, "", service->work);
 }
 
@@ -342,6 +378,7 @@ static dw_status check_request(dw_context *context, const dw_service *service, c
 static dw_status add_request(dw_context *context, dw_service *service, const dw_request *asked, const serve_text *text, uint64_t *id) {
     region region = {0};
     void *memory;
+    if (service->is_draining && service->status != DW_OK) return relay(context, service->status, "the service has stopped: ", service->work);
     if (service->is_draining) return base_fail(context, DW_CANCELLED, "the service stops, and takes no requests");
     if (service->used == service->capacity)
         return base_fail(context, DW_LIMIT, "the queue is full: %d requests wait, run, or have ended and were not polled", service->capacity);
@@ -377,6 +414,7 @@ static dw_status add_request(dw_context *context, dw_service *service, const dw_
 
 dw_status dw_service_submit(dw_context *context, dw_service *service, const dw_request *asked, uint64_t *id) {
     const serve_text text = text_of(asked);
+    TRY(check_leads(context, service));
     TRY(check_request(context, service, asked, &text));
     pthread_mutex_lock(&service->mutex);
     const dw_status status = add_request(context, service, asked, &text, id);
@@ -385,6 +423,7 @@ dw_status dw_service_submit(dw_context *context, dw_service *service, const dw_r
 }
 
 dw_status dw_service_cancel(dw_context *context, dw_service *service, uint64_t id) {
+    TRY(check_leads(context, service));
     pthread_mutex_lock(&service->mutex);
     request *request = service->slots[id % (uint64_t)service->capacity];
     const bool known = request != NULL && request->id == id && !request->is_told;
@@ -471,8 +510,6 @@ static int64_t usual_context(const dw_model *model) {
 }
 
 static dw_status check_options(dw_context *context, const dw_model *model, const dw_service_options *options) {
-    if (engine_cut_ranks(model) > 1)
-        return base_fail(context, DW_UNSUPPORTED, "a service of a model on %d ranks: which requests have come differs from rank to rank, and their runs would; generate by dw_session_generate_batch, which all ranks call alike", engine_cut_ranks(model));
     if (options->rows < 0 || options->run_tokens < 0 || options->context < 0 || options->queue < 0)
         return base_fail(context, DW_INVALID, "a service has no %" PRId64 " rows, runs of %" PRId64 " tokens, texts of %" PRId64 " and queue of %d", options->rows, options->run_tokens,
                          options->context, options->queue);
@@ -512,7 +549,8 @@ static dw_status build(dw_service *service, const dw_model *model, const dw_serv
     memset(slots, 0, (size_t)service->capacity * sizeof(request *));
     service->slots = slots;
     TRY(make_session(service, model, options));
-    const scheduler_options scheduling = {.changed = changed, .user = service, .alone = (options->flags & DW_SERVICE_NO_SHARING) != 0, .waits = (options->flags & DW_SERVICE_NO_LOOKAHEAD) != 0};
+    TRY(orders_create(service->session, &service->orders));
+    const scheduler_options scheduling = {.changed = changed, .user = service, .orders = service->orders, .alone = (options->flags & DW_SERVICE_NO_SHARING) != 0, .waits = (options->flags & DW_SERVICE_NO_LOOKAHEAD) != 0};
     service->has_scheduler = true;
     TRY(scheduler_create(service->session, &scheduling, &service->scheduler));
     publish_facts(service);
@@ -520,12 +558,10 @@ static dw_status build(dw_service *service, const dw_model *model, const dw_serv
     return service->fd >= 0 ? DW_OK : base_fail(service->work, DW_IO, "the system gives no descriptor for events");
 }
 
-dw_status dw_service_create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **result) {
-    static const dw_service_options none = {0};
+static dw_status create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **result) {
     void *memory;
+    pthread_condattr_t attributes;
     dw_context *work, *door;
-    *result = NULL;
-    if (options == NULL) options = &none;
     TRY(check_options(context, model, options));
     TRY(add_pages(context, model));
     if (base_context_like(context, &work) != DW_OK) return base_fail(context, DW_NO_MEMORY, "a service needs a context of its own");
@@ -538,7 +574,10 @@ dw_status dw_service_create(dw_context *context, dw_model *model, const dw_servi
     dw_service *service = memory;
     *service = (dw_service){.work = work, .door = door, .serial = 1, .fd = -1};
     pthread_mutex_init(&service->mutex, NULL);
-    pthread_cond_init(&service->wake, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&service->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
     status = build(service, model, options);
     if (status == DW_OK) return *result = service, DW_OK;
     relay(context, status, "", work);
@@ -546,13 +585,44 @@ dw_status dw_service_create(dw_context *context, dw_model *model, const dw_servi
     return status;
 }
 
+/* All ranks have made one, with the same options, or none has. */
+static dw_status agree(dw_context *context, const dw_model *model, const dw_service_options *options, dw_status status, dw_service **result) {
+    const int64_t numbers[] = {options->rows, options->run_tokens, options->context, options->page_tokens, (int64_t)options->cache_bytes, options->flags};
+    const char *dims = options->dims != NULL ? options->dims : "";
+    const dw_service *service = *result;
+    const generation *g = service != NULL ? service->session->generation : NULL;
+    uint64_t pages = 0;
+    for (int i = 0; g != NULL && i < g->group_count; i++) pages += (uint64_t)g->groups[i].pages;
+    const comm_fact facts[] = {{"options of the service", base_hash(numbers, sizeof numbers, base_hash(dims, strlen(dims), 0))},
+                               {"number of pages", pages},
+                               {"room for orders", service != NULL ? orders_room(service->orders) : 0}};
+    status = comm_agree(model->options.comm, context, "service", status, COUNT_OF(facts), facts);
+    if (status == DW_OK) {
+        orders_open((*result)->orders);
+        return DW_OK;
+    }
+    dw_service_destroy(*result);
+    *result = NULL;
+    return status;
+}
+
+dw_status dw_service_create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **result) {
+    static const dw_service_options none = {0};
+    *result = NULL;
+    if (options == NULL) options = &none;
+    const dw_status status = create(context, model, options, result);
+    return engine_cut_ranks(model) > 1 ? agree(context, model, options, status, result) : status;
+}
+
 void dw_service_destroy(dw_service *service) {
     if (service == NULL) return;
     if (service->is_running) dw_service_stop(service->door, service, 0);
+    orders_close(service->orders);
     dw_context *work = service->work, *door = service->door;
     for (int i = 0; service->slots != NULL && i < service->capacity; i++)
         if (service->slots[i] != NULL) release_request(service, service->slots[i]);
     if (service->has_scheduler) scheduler_destroy(&service->scheduler);
+    orders_destroy(service->orders);
     engine_session_destroy(service->session);
     base_release(work, service->slots, (size_t)service->capacity * sizeof(request *), _Alignof(max_align_t));
     if (service->fd >= 0) close(service->fd);

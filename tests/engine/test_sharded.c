@@ -1,5 +1,4 @@
 /* Models cut over ranks, threads of this process, beside the same whole: outputs, texts, and the one text of all plans. Their weights and packages are test_sharded_weights.c's, what may be asked for test_sharded_policies.c's. */
-#include "deepwell/serve.h"
 #include "engine/engine.h"
 #include "support/ranks.h"
 #include "support/session.h"
@@ -351,8 +350,6 @@ static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *us
     rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .shard = "all", .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
     rank_assert(context, model->step.plan == NULL || has_parted_logits(model->step.plan->graph, dw_comm_world(comm)));
     generate(context, model, run, run->made[rank]);
-    dw_service *service;
-    rank_assert(context, dw_service_create(context, model, NULL, &service) == DW_UNSUPPORTED && strstr(dw_context_error(context), "a service of a model on") != NULL);
     dw_model_destroy(model);
 }
 

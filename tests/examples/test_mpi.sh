@@ -13,6 +13,10 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 
 mpirun -np 2 "$program" models/kjv.pt2 73 110 32 116 104 101 32 98 101 103 105 110 110 105 110 | grep -qx 'the likeliest next id is 103'
 
+# A service: what rank 0 has of its texts is what one rank alone makes of them; rank 1 follows until it stops.
+printf '73 110 32 116 104 101 32 98\n65 110 100 32\n' | "${DEEPWELL_BUILD:-build}/examples/serve" models/kjv.pt2 12 | sort > "$place/alone"
+mpirun -np 2 "${DEEPWELL_BUILD:-build}/examples/mpi_serve" models/kjv.pt2 12 73,110,32,116,104,101,32,98 65,110,100,32 | cmp - "$place/alone"
+
 for ranks in 2 3; do
     cat > "$place/graph$ranks" <<GRAPH
 graph ids

@@ -1,7 +1,9 @@
 """What each rank of test_sharded.py runs, under torch.distributed with gloo. Usage: sharded_program.py RANK WORLD PORT FOLDER [ARGUMENTS]; prints one line of JSON.
 With ARGUMENTS behind these: a command of the command line, which all ranks run first."""
+import asyncio
 import json
 import os
+import pathlib
 import sys
 import warnings
 
@@ -12,10 +14,13 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import deepwell as dw
-from deepwell import _core, ranks
+from deepwell import _core, ranks, serve
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))     # also where PYTHONSAFEPATH is set
 import parallel_program
+
+CARRIED = pathlib.Path(__file__).parents[2] / "models" / "kjv.pt2"
+PROMPTS = [list(b"In the beginning "), list(b"And "), list(b"In the beginning God")]
 
 
 class Block(nn.Module):
@@ -58,6 +63,30 @@ def refusal(model, comm):
     return ""
 
 
+async def texts_of(service):
+    async with service:
+        streams = [service.submit(prompt, 12, temperature=float(i), top_k=20, logprobs=True) for i, prompt in enumerate(PROMPTS)]
+        await asyncio.sleep(1.5)       # the others hear of the one that leads meanwhile
+        late = service.submit(PROMPTS[0], 200)
+        late.cancel()
+        return [[(event.id, event.logprob) async for event in stream] for stream in streams], [event.end async for event in late][-1]
+
+
+def served(comm):
+    """What the rank that leads has of its texts; the others follow it."""
+    engine = dw.compile(CARRIED, mesh=comm, shard="all", threads=1)
+    service = serve.Service(engine, rows=2, page_tokens=16, context=256)
+    assert service.leads == (comm.rank == 0)
+    if service.leads:
+        return asyncio.run(texts_of(service))
+    try:
+        service.submit([65], 1)
+    except dw.Invalid as error:
+        assert "rank 1 follows rank 0" in str(error)
+    service.follow()
+    return None
+
+
 def main(rank, world, port, place, *command):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(world))
     warnings.simplefilter("ignore")
@@ -77,7 +106,7 @@ def main(rank, world, port, place, *command):
     error = float((made - expected).norm() / expected.norm())
     part = float((again - model(ids[:1, :5])).norm() / expected.norm())
     text = sharded.deepwell.explain()
-    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm, place)}))
+    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm, place), "served": served(comm)}))
     dist.destroy_process_group()
 
 

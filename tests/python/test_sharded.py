@@ -1,4 +1,5 @@
 """Models and the command line over ranks that are processes of torch.distributed with gloo: what one process gives."""
+import asyncio
 import json
 import os
 import pathlib
@@ -8,6 +9,10 @@ import sys
 
 import numpy as np
 from safetensors.numpy import load_file
+
+import deepwell
+import sharded_program
+from deepwell import serve
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -57,11 +62,28 @@ def check_zoo(place):
         assert np.linalg.norm(gloo[name].astype(np.float64) - expected) <= 1e-5 * np.linalg.norm(expected.astype(np.float64))
 
 
+def check_served(answers):
+    """A service's texts over ranks are those of one rank."""
+    engine = deepwell.load(CARRIED)
+    (texts, late), others = answers[0]["served"], [answer["served"] for answer in answers[1:]]
+
+    async def alone():
+        async with serve.Service(engine, rows=2, page_tokens=16, context=256) as service:
+            streams = [service.submit(prompt, 12, temperature=float(i), top_k=20, logprobs=True) for i, prompt in enumerate(sharded_program.PROMPTS)]
+            return [[(event.id, event.logprob) async for event in stream] for stream in streams]
+
+    for made, whole in zip(texts, asyncio.run(alone()), strict=True):
+        assert [id for id, _ in made] == [id for id, _ in whole]
+        assert all(abs(a - b) <= 1e-5 for (_, a), (_, b) in zip(made, whole))
+    assert late == "CANCELLED" and others == [None] * len(others)
+
+
 def test_optimised_modules_give_what_pytorch_gives(tmp_path):
     world, port, command = 2, free_port(), zoo_run(tmp_path)
     answers = [json.loads(text.splitlines()[-1]) for text in run(world, lambda rank: [sys.executable, HERE / "sharded_program.py", str(rank), str(world), port, tmp_path, *command])]
     if command:
         check_zoo(tmp_path)
+    check_served(answers)
     for answer in answers:
         assert answer["error"] < 1e-5
         assert answer["bits"] == answers[0]["bits"]
