@@ -1,4 +1,4 @@
-/* What depends on weights alone is computed once per model: quantised weights, merged projections, folded tables, packed panels.
+/* What depends on weights alone is computed once, and again when they change: quantised weights, merged projections, folded tables, packed panels.
  * A constant's key is the expression that it is (plan.h), so the plans of a model share it. */
 #include "engine/engine.h"
 
@@ -45,6 +45,18 @@ dw_status engine_constants_add(engine_constants *constants, const engine_constan
     return status;
 }
 
+const engine_constant *engine_constants_find(const engine_constants *constants, const char *key)
+{
+    const engine_constant *own = map_find(&constants->by_key, key);
+    return own != NULL || constants->known == NULL ? own : map_find(&constants->known->by_key, key);
+}
+
+const engine_constant *engine_constants_find_there(const engine_constants *constants, const char *key)
+{
+    const engine_constant *own = map_find(&constants->on_device, key);
+    return own != NULL || constants->known == NULL ? own : map_find(&constants->known->on_device, key);
+}
+
 static dw_status read_parts(device *device, const dw_tensor *from, const num_parts *parts, const dw_tensor *to)
 {
     TRY(device->calls->read(device, to->data, from->data, parts->data_bytes));
@@ -55,7 +67,7 @@ static dw_status read_parts(device *device, const dw_tensor *from, const num_par
 
 dw_status engine_constants_fetch(const engine_constants *constants, const char *key, engine_constant *made)
 {
-    const engine_constant *there = map_find(&constants->on_device, key);
+    const engine_constant *there = engine_constants_find_there(constants, key);
     if (there == NULL) return base_fail(constants->context, DW_INTERNAL, "constant %s is nowhere", key);
     const dw_tensor *tensor = &there->tensor;
     num_parts parts;

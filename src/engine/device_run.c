@@ -61,12 +61,6 @@ void engine_stage_changed(engine_runner *runner, size_t index) {
     if (runner->staged_inputs != NULL) runner->staged_inputs[index].held = 0;
 }
 
-static dw_status make_graphs(device *device, const plan *plan, engine_slot *slot) {
-    if (slot->graph == NULL) TRY(device->calls->graph_create(device, &slot->graph));
-    if (slot->prepare == NULL && plan->run_first > plan->load_count) TRY(device->calls->graph_create(device, &slot->prepare));
-    return DW_OK;
-}
-
 dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
@@ -74,7 +68,7 @@ dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
     for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
     for (int i = 0; device->calls->graph_create != NULL && i < runner->slot_count; i++)
-        TRY(make_graphs(device, runner->program->plan, &runner->slots[i]));
+        if (runner->slots[i].graph == NULL) TRY(device->calls->graph_create(device, &runner->slots[i].graph));
     return DW_OK;
 }
 
@@ -117,10 +111,8 @@ void engine_stage_free(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
     if (device == NULL) return;
-    for (int i = 0; i < runner->slot_count; i++) {
+    for (int i = 0; i < runner->slot_count; i++)
         if (runner->slots[i].graph != NULL) device->calls->graph_release(device, runner->slots[i].graph);
-        if (runner->slots[i].prepare != NULL) device->calls->graph_release(device, runner->slots[i].prepare);
-    }
     free_flights(session, runner);
     free_parcel(session, &runner->parcel);
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++)
@@ -210,38 +202,27 @@ static bool has_recorded(const dw_session *session, engine_slot *slot, const pla
     return same;
 }
 
-/* The steps [first, end) as a graph. */
-static dw_status record_steps(dw_session *session, engine_slot *slot, device_graph *graph, int first, int end) {
+static dw_status record(dw_session *session, engine_slot *slot, const plan_bases *bases) {
     const plan *plan = slot->binding.plan;
     device *device = session->device;
-    if (graph == NULL) return DW_OK;
-    TRY(device->calls->graph_begin(device, graph));
-    for (int i = first; i < end; i++) {
+    if (has_recorded(session, slot, bases)) return DW_OK;
+    slot->is_recorded = false;
+    plan_attach(&slot->binding, bases);
+    TRY(device->calls->graph_begin(device, slot->graph));
+    for (int i = plan->run_first; i < plan->step_count; i++) {
         kernel_run *run = &slot->binding.calls[i].run;
         run->call.context = session->context;
-        dw_status status = device->calls->graph_add(device, graph, plan->steps[i].row, run);
+        dw_status status = device->calls->graph_add(device, slot->graph, plan->steps[i].row, run);
         if (status != DW_OK) return fail_step(session, plan, status, i);
     }
     return DW_OK;
 }
 
-static dw_status record(dw_session *session, engine_slot *slot, const plan_bases *bases) {
-    const plan *plan = slot->binding.plan;
-    if (has_recorded(session, slot, bases)) return DW_OK;
-    slot->is_recorded = false;
-    plan_attach(&slot->binding, bases);
-    TRY(record_steps(session, slot, slot->prepare, plan->load_count, plan->run_first));
-    return record_steps(session, slot, slot->graph, plan->run_first, plan->step_count);
-}
-
 static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases) {
     TRY(record(session, slot, bases));
     slot->is_recorded = false;
-    const bool is_prepared = engine_begin_prepared(session, &slot->binding);
-    if (!is_prepared && slot->prepare != NULL) TRY(session->device->calls->graph_launch(session->device, slot->prepare));
     TRY(session->device->calls->graph_launch(session->device, slot->graph));
     slot->is_recorded = true;
-    engine_end_prepared(session, &slot->binding);
     return DW_OK;
 }
 
@@ -250,7 +231,7 @@ static dw_status run_steps(dw_session *session, engine_runner *runner, plan_bind
     const plan *plan = binding->plan;
     device *device = session->device;
     plan_attach(binding, bases);
-    for (int i = engine_begin_prepared(session, binding) ? plan->run_first : plan->load_count; i < plan->step_count; i++) {
+    for (int i = plan->run_first; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
         double start = base_now();
@@ -259,7 +240,6 @@ static dw_status run_steps(dw_session *session, engine_runner *runner, plan_bind
         if (status != DW_OK) return fail_step(session, plan, status, i);
         if (runner->profile) runner->profile[i] += base_now() - start;
     }
-    engine_end_prepared(session, binding);
     return DW_OK;
 }
 
@@ -334,7 +314,7 @@ dw_status engine_time_on_device(dw_session *session, engine_runner *runner, cons
     const engine_slot *slot = slot_of(runner, binding);
     const plan *plan = binding->plan;
     if (slot == NULL || slot->graph == NULL || !slot->is_recorded) return base_fail(session->context, DW_INVALID, "a run is timed after it was made, on a device that has graphs");
-    if (slot->prepare != NULL) return base_fail(session->context, DW_UNSUPPORTED, "a plan that prepares weights is timed step by step alone");
+    if (plan->run_first > plan->load_count) return base_fail(session->context, DW_UNSUPPORTED, "a plan that prepares weights is timed step by step alone");
     times->step_count = (size_t)(plan->step_count - plan->load_count);
     dw_status status = session->device->calls->graph_time(session->device, slot->graph, runs, times);
     return status == DW_OK ? DW_OK : name_step(session, plan, status);
@@ -370,13 +350,16 @@ dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan
     device *device = session->device;
     engine_slot *slot = slot_of(runner, binding);
     const plan_bases bases = bases_of(session, runner, runner->inputs, runner->outputs);
-    bool captured;
+    bool captured, is_seen;
     TRY(check_runs_before(session, runner));
     TRY(check_addresses(session, runner, binding));
     TRY(device->calls->follow(device, stream, &captured));
     session->enqueued = true;
     session->captured = session->captured || captured;
-    dw_status status = launch_graph(session, slot, &bases), ended = device->calls->lead(device);
+    dw_status status = engine_prepare(session, &is_seen);
+    if (session->lender != NULL) engine_prepared_changed(session);
+    if (status == DW_OK) status = launch_graph(session, slot, &bases);
+    const dw_status ended = device->calls->lead(device);
     return status == DW_OK ? ended : status;
 }
 

@@ -15,7 +15,7 @@ enum { ENGINE_ALIGN = 64 };
 /* A flag of a model beside dw_model_flags: its plan prepares (plan.prepares). */
 #define ENGINE_MODEL_PREPARES (1u << 16)
 
-/* ---- constants.c: what is computed from weights once, shared by all plans of a model ---- */
+/* ---- constants.c: what is computed from weights before runs. A set belongs to whom the weights belong to: a model, whose plans and sessions share it, or a session that trains its states ---- */
 
 typedef struct engine_constant {
     const char *key;
@@ -32,6 +32,7 @@ typedef struct engine_constants {
     map by_key;                /* -> engine_constant */
     device *device;            /* where runs read them, when that is not the host's memory; else NULL */
     map on_device;             /* -> engine_constant whose memory is the device's */
+    const struct engine_constants *known;   /* a set of what is known besides: a model's, of one of its sessions; NULL: none */
 } engine_constants;
 
 /* A plan with its constants looked up. */
@@ -48,6 +49,9 @@ void engine_constants_free(engine_constants *constants);
 void engine_constants_move(engine_constants *to, engine_constants *from);
 /* Takes owned over, also on failure. */
 dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant);
+/* Of the set, or of what is known besides: on the host, on the device. NULL: it is not there. */
+const engine_constant *engine_constants_find(const engine_constants *constants, const char *key);
+const engine_constant *engine_constants_find_there(const engine_constants *constants, const char *key);
 /* load.c: runs the steps at load that run-time steps of the plan need and whose results are not there yet, on the constants' device where that gives the same bits, else on
  * the host; packs weights; brings what runs read to the device; fills program. */
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program);
@@ -95,9 +99,12 @@ struct dw_model {
 
 #define ENGINE_NOT_ASKED "no generation was asked for"   /* no_step where nobody did */
 
+/* weigh.c */
 /* Bytes of the weights in the form that runs, each once: of whole runs, of generation, and of both together. */
 typedef struct engine_weights { uint64_t runs, generation, all; } engine_weights;
 dw_status engine_weigh(const dw_model *model, engine_weights *weights);
+/* Bytes of what a plan that prepares makes of trained states, as they are and packed. */
+dw_status engine_weigh_prepared(const plan *plan, uint64_t *plain, uint64_t *packed);
 
 /* package.c */
 bool engine_is_package(const uint8_t *bytes, size_t length);
@@ -164,7 +171,6 @@ typedef struct engine_slot {
     plan_binding binding;
     uint64_t used;
     device_graph *graph;       /* its steps on a device that has graphs; else NULL */
-    device_graph *prepare;     /* those at an update; NULL: there are none */
     void **recorded;           /* inputs, outputs and bases that the graph has, */
     bool is_recorded;          /* where it has any */
 } engine_slot;
@@ -203,7 +209,6 @@ typedef struct engine_runner {
     void **states;
     size_t *state_bytes;
     bool *lent;                /* by state: the memory is that of another session's state */
-    void *packs;               /* what is packed at an update of weights; NULL: nothing */
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     engine_parcel parcel;
     engine_flight flights[ENGINE_FLIGHTS];   /* mark NULL: nobody looks ahead */
@@ -240,7 +245,10 @@ struct dw_session {
     void *serving;             /* src/serve's, of a session that a caller made */
     engine_paging paging;
     dw_session *lender;        /* whole runs have its states, where names and types are the same; NULL: all states are the session's own */
-    const plan_binding *prepared;   /* whose steps at an update were run, and nothing that they read or made has changed since; NULL: none */
+    engine_constants prepared; /* of a plan that prepares: what its steps at an update make of the states that are trained, */
+    engine_program own;        /* and the model's program with that */
+    size_t prepared_bytes;
+    bool is_prepared;          /* they were run, and no trained state has changed since; */
     uint64_t prepared_updates; /* of the model, then */
     unsigned flags;            /* of dw_session_flags */
     bool enqueued;             /* there were runs on streams */
@@ -266,11 +274,16 @@ void engine_memory_free(dw_session *session, void *memory, size_t bytes);
 dw_status engine_states_create(dw_session *session, engine_runner *runner);
 /* States as the export had them. */
 dw_status engine_states_reset(dw_session *session, engine_runner *runner);
-/* prepare.c: packs what runs want packed, once the steps at an update of weights have run. */
-dw_status engine_pack(dw_session *session, const engine_runner *runner, const plan_binding *binding);
-/* A run begins: have the steps at an update been run for this binding, and weights not changed since? And it has ended well: they have. A run that ends otherwise leaves nothing prepared. */
-bool engine_begin_prepared(dw_session *session, const plan_binding *binding);
-void engine_end_prepared(dw_session *session, const plan_binding *binding);
+/* prepare.c: of sessions whose whole runs' plan prepares; nothing is done for others */
+/* The program that its runs are of: with an own set of what is made of trained states. */
+dw_status engine_prepared_create(dw_session *session, const engine_program **program);
+void engine_prepared_free(dw_session *session);
+/* A run begins: trained states have changed, or may have, since the one before? Then what is made of them is made again, in its memory. *stopped: who watches has seen enough. */
+dw_status engine_prepare(dw_session *session, bool *stopped);
+/* A trained state changes, or will. */
+void engine_prepared_changed(dw_session *session);
+/* load.c: the same as engine_load for what depends on trained states: made anew in the memory that it has in the set, once it has some. The first time program's arrays are those of the model's. */
+dw_status engine_load_updated(engine_constants *constants, dw_session *session, engine_program *program, bool *stopped);
 /* states.c: states of whole runs by number; contiguous */
 int engine_state_count(const dw_session *session);
 /* Its name, and its shape without data. */

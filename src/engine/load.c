@@ -3,21 +3,24 @@
 
 #include <string.h>
 
-static const engine_constant *find_constant(const loading *load, const char *key) { return map_find(&load->constants->by_key, key); }
+static const engine_constant *find_constant(const loading *load, const char *key) { return engine_constants_find(load->constants, key); }
+
+/* What the session has, whose memory is written again; NULL: it is not there yet, or the load is none of trained states. */
+static const engine_constant *find_own(const loading *load, const char *key) { return load->trains != NULL ? map_find(&load->constants->by_key, key) : NULL; }
 
 /* Marks what runs read and, unless a result is there already, all that it is computed from: operands come before results. */
 static void want_all(loading *load)
 {
     const plan *plan = load->program->plan;
     for (int i = 0; i < plan->value_count; i++)
-        load->wanted[i] = plan->values[i].key != NULL && plan->values[i].read_plain;
+        load->wanted[i] = load_is_of(load, &plan->values[i]) && plan->values[i].read_plain;
     for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        if (step->pack_key != NULL && find_constant(load, step->pack_key) == NULL) load->wanted[plan_value_of(ir_in(step->node, step->row->packs))->index] = true;
+        const plan_value *packed = plan_packed_operand(&plan->steps[i]);
+        if (packed != NULL && load_is_of(load, packed) && (load->trains != NULL || find_constant(load, plan->steps[i].pack_key) == NULL)) load->wanted[packed->index] = true;
     }
     for (int i = plan->value_count - 1; i >= 0; i--) {
         const plan_value *v = &plan->values[i];
-        if (!load->wanted[i] || v->value->kind != IR_RESULT || load_has(load, v->key)) continue;
+        if (!load->wanted[i] || v->value->kind != IR_RESULT || load_has(load, v)) continue;
         const ir_node *node = v->value->node;
         for (int k = 0; k < node->n_in; k++)
             if (ir_in(node, k) != NULL) load->wanted[plan_value_of(ir_in(node, k))->index] = true;
@@ -28,16 +31,44 @@ static dw_status allocate(loading *load, const plan_value *v)
 {
     dw_context *context = load->constants->context;
     dw_tensor *tensor = &load->tensors[v->index];
+    const engine_constant *own = find_own(load, v->key);
     num_parts parts;
+    if (own != NULL) {
+        *tensor = own->tensor;
+        return DW_OK;
+    }
     TRY(op_tensor_bind(context, &v->value->type, load->symbols, NULL, tensor));
     if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
         return base_fail(context, DW_LIMIT, "the bytes of constant %%%d overflow", v->value->id);
     size_t bytes = parts.total_bytes ? parts.total_bytes : 1;
-    TRY(load_hold(load, v, bytes));
-    TRY(base_alloc(context, bytes, ENGINE_ALIGN, &load->owned[v->index]));
+    if (!v->read_plain) load->owned[v->index] = load_take_room(&load->room, bytes);
+    load->roomed[v->index] = load->owned[v->index] != NULL;
+    if (!load->roomed[v->index]) {
+        TRY(load_hold(load, v, bytes));
+        TRY(base_alloc(context, bytes, ENGINE_ALIGN, &load->owned[v->index]));
+    }
     load->owned_bytes[v->index] = bytes;
     op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, load->owned[v->index]);
     return DW_OK;
+}
+
+static void release_owned(loading *load, int root)
+{
+    if (load->owned[root] == NULL) return;
+    if (load->roomed[root]) {
+        load_leave_room(&load->room);
+    } else {
+        base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
+        load->held -= load->owned_bytes[root];
+    }
+    load->owned[root] = NULL;
+}
+
+/* Of a session whose steps are looked at. */
+static void let_watch(loading *load, const plan_step *step, const op_call *call)
+{
+    const engine_runner *runner = load->trains != NULL ? &load->trains->full : NULL;
+    if (runner != NULL && runner->watch != NULL) load->stopped = runner->watch(runner->watcher, step, call);
 }
 
 static dw_status run_step(loading *load, const plan_step *step)
@@ -53,12 +84,13 @@ static dw_status run_step(loading *load, const plan_step *step)
     kernel_run run = {
         .call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = node->n_in, .in = in,
                  .n_out = node->n_out, .out = out},
-        .post = step->post, .pool = load->pool, .chip = &load->chip, .user = step->row->user,
+        .post = step->post, .pool = load->pool, .chip = &load->chip, .ways = step->ways, .invariant = load->program->plan->invariant, .user = step->row->user,
     };
     size_t bytes = kernel_workspace(step->row, &run);
     if (bytes > 0) TRY(base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace));
     dw_status status = kernel_execute(step->row, &run);
     if (bytes > 0) base_release(context, run.workspace, bytes, ENGINE_ALIGN);
+    if (status == DW_OK) let_watch(load, step, &run.call);
     return status;
 }
 
@@ -102,6 +134,30 @@ static dw_status see_weight(loading *load, const plan_value *v)
     return DW_OK;
 }
 
+/* A trained state, where the session has it. */
+static dw_status see_state(loading *load, const plan_value *v)
+{
+    void *memory = load->trains->full.states[v->slot];
+    dw_tensor *tensor = &load->tensors[v->index];
+    TRY(op_tensor_bind(load->constants->context, &v->value->type, load->symbols, memory, tensor));
+    if (load->constants->device == NULL) return DW_OK;
+    const dw_tensor there = *tensor;
+    load_see_there(load, v, &there);
+    return DW_OK;
+}
+
+static dw_status see_given(loading *load)
+{
+    const plan *plan = load->program->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        if (!load->wanted[i]) continue;
+        if (v->value->kind == IR_PARAM) TRY(see_weight(load, v));
+        if (v->value->kind == IR_STATE) TRY(see_state(load, v));
+    }
+    return DW_OK;
+}
+
 static void find_last_reads(loading *load)
 {
     const plan *plan = load->program->plan;
@@ -114,8 +170,8 @@ static void find_last_reads(loading *load)
         if (plan->values[i].read_plain) load->last_read[plan->values[i].root->index] = LOAD_NEVER_DONE;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
-        if (step->pack_key == NULL) continue;
-        const plan_value *v = plan_value_of(ir_in(step->node, step->row->packs));
+        const plan_value *v = plan_packed_operand(step);
+        if (v == NULL || !load_is_of(load, v)) continue;
         int *last = &load->last_read[v->root->index], made = v->value->kind == IR_RESULT ? v->value->node->order : LOAD_NEVER_DONE;
         if (*last < made) *last = made;
         load->packed_next[i] = load->packed_by[v->index];
@@ -126,9 +182,12 @@ static void find_last_reads(loading *load)
 static dw_status pack_step(loading *load, const plan_step *step)
 {
     dw_context *context = load->constants->context;
-    const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
+    const dw_tensor *weight = &load->tensors[plan_packed_operand(step)->index];
+    const engine_constant *own = find_own(load, step->pack_key);
     engine_constant packed = {.key = step->pack_key, .packed = true, .bytes = step->packing->bytes};
-    if (find_constant(load, step->pack_key) != NULL) return DW_OK;
+    if (map_find(&load->packed, step->pack_key) != NULL || (own == NULL && find_constant(load, step->pack_key) != NULL)) return DW_OK;
+    TRY(map_set(&load->packed, step->pack_key, load));
+    if (own != NULL) return step->packing->run(step->packing, context, load->pool, weight, own->owned);
     packed.owned_bytes = packed.bytes ? packed.bytes : 1;
     TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
     packed.tensor.data = packed.owned;
@@ -151,9 +210,7 @@ static dw_status release_read(loading *load, const ir_value *value, int order)
     int root = plan_value_of(value)->root->index;
     if (load->last_read[root] != order) return DW_OK;
     TRY(load_release_there(load, root));
-    base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
-    if (load->owned[root] != NULL) load->held -= load->owned_bytes[root];
-    load->owned[root] = NULL;
+    release_owned(load, root);
     return DW_OK;
 }
 
@@ -170,14 +227,13 @@ static dw_status release_done(loading *load, const ir_node *node)
 static dw_status compute(loading *load)
 {
     const plan *plan = load->program->plan;
-    for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].value->kind == IR_PARAM && load->wanted[i]) TRY(see_weight(load, &plan->values[i]));
-    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
+    TRY(see_given(load));
+    for (const ir_node *node = plan->graph->first; node != NULL && !load->stopped; node = node->next) {
         const plan_value *v = plan_value_of(ir_out(node));
-        if (v->key == NULL) continue;
+        if (v->key == NULL || (v->updated && load->trains == NULL)) continue;
         for (int i = 0; i < node->n_out; i++) {
             const plan_value *made = plan_value_of(node->out[i]);
-            const engine_constant *here = find_constant(load, made->key), *there = map_find(&load->constants->on_device, made->key);
+            const engine_constant *here = find_constant(load, made->key), *there = engine_constants_find_there(load->constants, made->key);
             if (here != NULL) load->tensors[made->index] = here->tensor;
             else if (there != NULL) load_see_there(load, made, &there->tensor);
         }
@@ -197,7 +253,7 @@ static dw_status keep(loading *load)
     const plan *plan = load->program->plan;
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (load->owned[i] == NULL || !v->read_plain) continue;
+        if (load->owned[i] == NULL || load->roomed[i] || !v->read_plain) continue;
         engine_constant constant = {.key = v->key, .tensor = load->tensors[i], .bytes = load->owned_bytes[i],
                                     .owned = load->owned[i], .owned_bytes = load->owned_bytes[i]};
         load->owned[i] = NULL;
@@ -212,9 +268,11 @@ static size_t limit_of(const ir_graph *graph)
 {
     enum { MULTIPLE = 16 };
     size_t limit = (size_t)256 << 20;
-    for (size_t i = 0; i < graph->param_count; i++) {
+    for (size_t i = 0; i < graph->param_count + graph->state_count; i++) {
         int64_t dims[DW_MAX_RANK];
-        const op_type *type = &graph->params[i]->type;
+        const ir_value *weight = i < graph->param_count ? graph->params[i] : graph->states[i - graph->param_count];
+        const op_type *type = &weight->type;
+        if (weight->kind == IR_STATE && !weight->trained) continue;
         num_parts parts;
         size_t more, sum;
         for (int d = 0; d < type->rank; d++)
@@ -230,8 +288,10 @@ static dw_status make_arrays(loading *load)
 {
     engine_program *program = load->program;
     const plan *plan = program->plan;
-    TRY_NEW(program->constants, &load->constants->arena, plan->value_count);
-    TRY_NEW(program->packed, &load->constants->arena, plan->step_count);
+    if (load->trains == NULL) {
+        TRY_NEW(program->constants, &load->constants->arena, plan->value_count);
+        TRY_NEW(program->packed, &load->constants->arena, plan->step_count);
+    }
     TRY_NEW(load->wanted, &load->arena, plan->value_count);
     TRY_NEW(load->tensors, &load->arena, plan->value_count);
     TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
@@ -240,6 +300,7 @@ static dw_status make_arrays(loading *load)
     TRY_NEW(load->packed_next, &load->arena, plan->step_count);
     TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
     memcpy(load->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *load->symbols);   /* of which constants have the rank's place alone */
+    TRY_NEW(load->roomed, &load->arena, plan->value_count);
     TRY_NEW(load->owned, &load->arena, plan->value_count);
     return DW_OK;
 }
@@ -253,26 +314,44 @@ static dw_status load_program(loading *load)
     find_last_reads(load);
     TRY(load_place(load));
     TRY(compute(load));
+    if (load->stopped) return DW_OK;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
-        if (step->pack_key == NULL) continue;
+        const plan_value *packed = plan_packed_operand(step);
+        if (packed == NULL || !load_is_of(load, packed)) continue;
         TRY(pack_step(load, step));
         program->packed[i] = find_constant(load, step->pack_key)->tensor.data;
     }
-    memcpy(program->constants, load->tensors, (size_t)plan->value_count * sizeof *load->tensors);
+    for (int i = 0; i < plan->value_count; i++)
+        if (load->trains == NULL || plan->values[i].updated) program->constants[i] = load->tensors[i];
     TRY(keep(load));
     return load_keep_there(load);
+}
+
+static dw_status run_load(loading *load)
+{
+    const plan *plan = load->program->plan;
+    arena_init(&load->arena, load->constants->context);
+    map_init(&load->packed, &load->arena);
+    dw_status status = load_program(load);
+    load_free_there(load);
+    for (int i = 0; load->owned != NULL && i < plan->value_count; i++) release_owned(load, i);
+    arena_free(&load->arena);
+    return status;
 }
 
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program)
 {
     loading load = {.constants = constants, .program = program, .pool = pool, .chip = program->plan->chip, .limit = limit_of(program->plan->graph)};
     if (load.chip.kind != CHIP_CPU) TRY(device_probe_cpu(constants->context, "", pool_threads(pool), &load.chip));
-    arena_init(&load.arena, constants->context);
-    dw_status status = load_program(&load);
-    load_free_there(&load);
-    for (int i = 0; load.owned != NULL && i < program->plan->value_count; i++)
-        base_release(constants->context, load.owned[i], load.owned_bytes[i], ENGINE_ALIGN);
-    arena_free(&load.arena);
+    return run_load(&load);
+}
+
+dw_status engine_load_updated(engine_constants *constants, dw_session *session, engine_program *program, bool *stopped)
+{
+    loading load = {.constants = constants, .program = program, .pool = session->pool, .chip = program->plan->chip, .limit = limit_of(program->plan->graph), .trains = session,
+                    .room = {.memory = session->workspace, .bytes = session->workspace_bytes}};
+    const dw_status status = run_load(&load);
+    *stopped = load.stopped;
     return status;
 }

@@ -1,5 +1,5 @@
 /* The load of one plan on a device that has memory of its own: steps whose results have the host's bits there, and what runs read is brought once per model, whatever
- * plans read it. */
+ * plans read it. Of trained states, which are there, nothing is made elsewhere. */
 #include "engine/load.h"
 
 enum { SMALL = 16384 };   /* bytes of a result: up to so many the host is done before a launch would begin */
@@ -83,7 +83,7 @@ static dw_status need_on_host(loading *load, const ir_node *node, bool *on_host)
         const plan_value *root = plan_value_of(ir_in(node, i))->root;
         engine_constant fetched;
         on_host[root->index] = true;
-        if (map_find(&load->constants->by_key, root->key) != NULL || map_find(&load->constants->on_device, root->key) == NULL) continue;
+        if (engine_constants_find(load->constants, root->key) != NULL || engine_constants_find_there(load->constants, root->key) == NULL) continue;
         TRY(engine_constants_fetch(load->constants, root->key, &fetched));
         TRY(engine_constants_add(load->constants, &fetched));
     }
@@ -95,6 +95,11 @@ static dw_status place_step(loading *load, int index, bool *on_host)
     const plan_step *step = &load->program->plan->steps[index];
     const ir_node *node = step->node;
     bool there = is_same_everywhere(node->op);
+    if (load->trains != NULL) {
+        load->rows[index] = step->row;
+        load->ways[index] = step->ways;
+        return DW_OK;
+    }
     for (int i = 0; i < node->n_out && there; i++) there = !on_host[plan_value_of(node->out[i])->root->index] && bytes_of(load, plan_value_of(node->out[i])) > SMALL;
     kernel_choice choice = {0};
     if (there) TRY(choose_row(load, step, &choice));
@@ -109,20 +114,21 @@ dw_status load_place(loading *load)
     const plan *plan = load->program->plan;
     bool *on_host;
     if (load->constants->device == NULL) return DW_OK;
-    TRY_NEW(load->rows, &load->arena, plan->load_count);
-    TRY_NEW(load->ways, &load->arena, plan->load_count);
+    TRY_NEW(load->rows, &load->arena, load_end(load));
+    TRY_NEW(load->ways, &load->arena, load_end(load));
     TRY_NEW(load->there, &load->arena, plan->value_count);
     TRY_NEW(load->there_owned, &load->arena, plan->value_count);
     TRY_NEW(load->there_bytes, &load->arena, plan->value_count);
+    TRY_NEW(load->there_roomed, &load->arena, plan->value_count);
     TRY_NEW(on_host, &load->arena, plan->value_count);
     for (int i = 0; i < plan->value_count; i++) {
         const ir_weight *weight = plan->values[i].value->kind == IR_PARAM ? plan->values[i].value->weight : NULL;
-        if (weight == NULL || weight->place == NULL || !load_reaches(load, weight) || map_find(&load->constants->on_device, plan->values[i].key) != NULL) continue;
+        if (weight == NULL || weight->place == NULL || !load_reaches(load, weight) || engine_constants_find_there(load->constants, plan->values[i].key) != NULL) continue;
         TRY(add_weight(load->constants, &plan->values[i]));
     }
     for (int i = plan->load_count; i < plan->step_count; i++)
         if (plan->steps[i].pack_key != NULL) on_host[plan_value_of(ir_in(plan->steps[i].node, plan->steps[i].row->packs))->root->index] = true;
-    for (int i = plan->load_count - 1; i >= 0; i--)   /* readers come before what they read */
+    for (int i = load_end(load) - 1; i >= load_first(load); i--)   /* readers come before what they read */
         if (load_must_run(load, plan->steps[i].node)) TRY(place_step(load, i, on_host));
     return DW_OK;
 }
@@ -156,7 +162,7 @@ static dw_status copy_there(engine_constants *constants, const char *key, const 
 /* What runs read, brought there unless it is there. */
 static dw_status bring(engine_constants *constants, const char *key, const dw_tensor *tensor, dw_tensor *there)
 {
-    const engine_constant *kept = map_find(&constants->on_device, key);
+    const engine_constant *kept = engine_constants_find_there(constants, key);
     engine_constant made;
     if (kept == NULL) {
         TRY(copy_there(constants, key, tensor, &made));
@@ -179,7 +185,7 @@ static dw_status operand_there(loading *load, const plan_value *v, const dw_tens
         TRY(operand_there(load, v->base, &base));
         return load_view(load, v, base, there);
     }
-    if (v->read_plain || map_find(&load->constants->on_device, v->key) != NULL) return bring(load->constants, v->key, &load->tensors[v->index], there);
+    if (v->read_plain || engine_constants_find_there(load->constants, v->key) != NULL) return bring(load->constants, v->key, &load->tensors[v->index], there);
     TRY(copy_there(load->constants, v->key, &load->tensors[v->index], &made));
     *there = made.tensor;
     load->held += made.owned_bytes;
@@ -199,13 +205,22 @@ void load_see_there(loading *load, const plan_value *v, const dw_tensor *tensor)
 static dw_status allocate_there(loading *load, const plan_value *v)
 {
     device *device = load->constants->device;
+    const engine_constant *own = load->trains != NULL ? map_find(&load->constants->on_device, v->key) : NULL;
     dw_tensor made;
     num_parts parts;
+    if (own != NULL) {   /* which is written again */
+        load_see_there(load, v, &own->tensor);
+        return DW_OK;
+    }
     TRY(op_tensor_bind(load->constants->context, &v->value->type, load->symbols, NULL, &made));
     if (!num_layout(made.format, made.scale_layout, made.rank, made.dims, &parts))
         return base_fail(load->constants->context, DW_LIMIT, "the bytes of constant %%%d overflow", v->value->id);
-    TRY(load_hold(load, v, parts.total_bytes + 1));
-    TRY(device->calls->alloc(device, parts.total_bytes + 1, &load->there_owned[v->index]));
+    if (!v->read_plain) load->there_owned[v->index] = load_take_room(&load->room, parts.total_bytes + 1);
+    load->there_roomed[v->index] = load->there_owned[v->index] != NULL;
+    if (!load->there_roomed[v->index]) {
+        TRY(load_hold(load, v, parts.total_bytes + 1));
+        TRY(device->calls->alloc(device, parts.total_bytes + 1, &load->there_owned[v->index]));
+    }
     load->there_bytes[v->index] = parts.total_bytes + 1;
     op_tensor_init(&made, made.format, made.scale_layout, made.rank, made.dims, load->there_owned[v->index]);
     load_see_there(load, v, &made);
@@ -230,9 +245,12 @@ dw_status load_run_there(loading *load, const plan_step *step)
         .post = step->post, .chip = &device->caps, .user = load->rows[index]->user, .ways = load->ways[index],
     };
     const size_t bytes = kernel_workspace(load->rows[index], &run);
-    if (bytes > 0) TRY(device->calls->alloc(device, bytes, &run.workspace));
+    if (bytes > 0) run.workspace = load_take_room(&load->room, bytes);
+    const bool is_roomed = run.workspace != NULL;
+    if (bytes > 0 && !is_roomed) TRY(device->calls->alloc(device, bytes, &run.workspace));
     dw_status status = device->calls->run(device, load->rows[index], &run);
-    if (bytes == 0) return status;
+    if (is_roomed) load_leave_room(&load->room);
+    if (bytes == 0 || is_roomed) return status;
     if (status == DW_OK) status = device->calls->synchronize(device);
     device->calls->release(device, run.workspace, bytes);
     return status;
@@ -242,6 +260,12 @@ dw_status load_release_there(loading *load, int root)
 {
     device *device = load->constants->device;
     if (load->there_owned == NULL || load->there_owned[root] == NULL) return DW_OK;
+    if (load->there_roomed[root]) {   /* what comes to lie there is started behind those who read it */
+        load_leave_room(&load->room);
+        load->there_owned[root] = NULL;
+        load->there[root].data = NULL;
+        return DW_OK;
+    }
     TRY(device->calls->synchronize(device));
     device->calls->release(device, load->there_owned[root], load->there_bytes[root]);
     load->held -= load->there_bytes[root];
@@ -257,7 +281,7 @@ static dw_status keep_made(loading *load)
     const plan *plan = load->program->plan;
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (load->there_owned[i] == NULL || !v->read_plain) continue;
+        if (load->there_owned[i] == NULL || load->there_roomed[i] || !v->read_plain) continue;
         engine_constant made = {.key = arena_text(&load->constants->arena, v->key), .tensor = load->there[i], .bytes = load->there_bytes[i] - 1,
                                 .owned = load->there_owned[i], .owned_bytes = load->there_bytes[i]};
         if (made.key == NULL) return DW_NO_MEMORY;
@@ -274,10 +298,10 @@ dw_status load_keep_there(loading *load)
     const plan *plan = program->plan;
     if (constants->device == NULL) return DW_OK;
     TRY(keep_made(load));
-    TRY_NEW(program->on_device, &constants->arena, plan->value_count);
+    if (load->trains == NULL) TRY_NEW(program->on_device, &constants->arena, plan->value_count);
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (v->place != PLAN_CONSTANT || v->view || v->base != NULL) continue;
+        if (v->place != PLAN_CONSTANT || !load_is_of(load, v) || v->view || v->base != NULL) continue;
         TRY(bring(constants, v->key, &program->constants[i], &program->on_device[i]));
         TRY(base_poll(constants->context));
     }
@@ -288,5 +312,5 @@ void load_free_there(loading *load)
 {
     device *device = load->constants->device;
     for (int i = 0; load->there_owned != NULL && i < load->program->plan->value_count; i++)
-        if (load->there_owned[i] != NULL) device->calls->release(device, load->there_owned[i], load->there_bytes[i]);
+        if (load->there_owned[i] != NULL && !load->there_roomed[i]) device->calls->release(device, load->there_owned[i], load->there_bytes[i]);
 }

@@ -1,16 +1,38 @@
 /* What both halves of a load ask of it: what is there, what must run, how much memory is held, and views. */
 #include "engine/load.h"
 
-bool load_has(const loading *load, const char *key)
+bool load_is_of(const loading *load, const plan_value *v) { return v->key != NULL && v->updated == (load->trains != NULL); }
+
+bool load_has(const loading *load, const plan_value *v)
 {
-    return map_find(&load->constants->by_key, key) != NULL || map_find(&load->constants->on_device, key) != NULL;
+    if (load->trains != NULL && v->updated) return false;
+    return engine_constants_find(load->constants, v->key) != NULL || engine_constants_find_there(load->constants, v->key) != NULL;
+}
+
+int load_first(const loading *load) { return load->trains != NULL ? load->program->plan->load_count : 0; }
+
+int load_end(const loading *load) { return load->trains != NULL ? load->program->plan->run_first : load->program->plan->load_count; }
+
+void *load_take_room(load_room *room, size_t bytes)
+{
+    const size_t taken = base_align_up(bytes, ENGINE_ALIGN);
+    if (room->memory == NULL || taken < bytes || taken > room->bytes - room->used) return NULL;
+    void *memory = room->memory + room->used;
+    room->used += taken;
+    room->count++;
+    return memory;
+}
+
+void load_leave_room(load_room *room)
+{
+    if (--room->count == 0) room->used = 0;
 }
 
 bool load_must_run(const loading *load, const ir_node *node)
 {
     for (int i = 0; i < node->n_out; i++) {
         const plan_value *v = plan_value_of(node->out[i]);
-        if (load->wanted[v->index] && !load_has(load, v->key)) return true;
+        if (load->wanted[v->index] && !load_has(load, v)) return true;
     }
     return false;
 }

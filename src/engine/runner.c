@@ -26,7 +26,6 @@ dw_status engine_runner_create(dw_session *session, const engine_program *progra
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
     TRY_NEW(runner->lent, &session->arena, graph->state_count);
-    if (program->plan->pack_bytes > 0) TRY(engine_memory_create(session, program->plan->pack_bytes, &runner->packs));
     if (session->device != NULL && !(session->flags & DW_SESSION_DEVICE_MEMORY)) {
         TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
         TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
@@ -100,7 +99,7 @@ dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return DW_OK;
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
-    session->prepared = NULL;
+    engine_prepared_changed(session);
     for (size_t i = 0; i < graph->state_count; i++) {
         const ir_weight *initial = graph->states[i]->weight;
         void *state = runner->states[i];
@@ -123,7 +122,6 @@ void engine_runner_free(dw_session *session, engine_runner *runner) {
     size_t count = runner->program->plan->graph->state_count;
     for (size_t i = 0; runner->lent != NULL && i < count; i++)
         if (!runner->lent[i]) engine_memory_free(session, runner->states[i], runner->state_bytes[i] + 1);
-    if (runner->packs != NULL) engine_memory_free(session, runner->packs, runner->program->plan->pack_bytes);
     engine_stage_free(session, runner);
     for (int i = 0; i < runner->slot_count; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
@@ -162,7 +160,6 @@ dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding *
     oldest->used = ++runner->clock;
     if (*binding == NULL) {
         oldest->is_recorded = false;
-        if (session->prepared == &oldest->binding) session->prepared = NULL;
         TRY(plan_bind(&oldest->binding, runner->symbols));
         plan_size_scratch(&oldest->binding, session->pool, comm_of(session));
         *binding = &oldest->binding;
@@ -190,12 +187,10 @@ static dw_status fail_step(dw_session *session, const plan *plan, int index, dw_
 /* *stopped: the step that failed, or in front of which the run was cancelled. */
 static dw_status run_steps(dw_session *session, engine_runner *runner, plan_binding *binding, int *stopped) {
     const plan *plan = runner->program->plan;
-    const bool is_prepared = engine_begin_prepared(session, binding) && runner->watch == NULL;
-    for (int i = is_prepared ? plan->run_first : plan->load_count; i < plan->step_count; i++) {
+    for (int i = plan->run_first; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
         runner->reached = i + 1;
-        if (i == plan->run_first && !is_prepared) TRY(engine_pack(session, runner, binding));
         double start = runner->profile ? base_now() : 0;
         dw_status status = kernel_execute(plan->steps[i].row, run);
         if (runner->profile) runner->profile[i] += base_now() - start;
@@ -205,14 +200,18 @@ static dw_status run_steps(dw_session *session, engine_runner *runner, plan_bind
         if (runner->watch != NULL && runner->watch(runner->watcher, &plan->steps[i], &run->call)) return DW_OK;
         TRY(base_poll(session->context));
     }
-    engine_end_prepared(session, binding);
     return DW_OK;
 }
 
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = runner->program->plan;
-    int stopped = plan->load_count;
+    int stopped = plan->run_first;
+    bool is_seen;
     TRY(engine_check_workspace(session, binding));
+    runner->reached = plan->load_count;
+    if (runner == &session->full) TRY(engine_prepare(session, &is_seen));
+    if (runner == &session->full && is_seen) return DW_OK;
+    if (session->lender != NULL) engine_prepared_changed(session);
     runner->reached = plan->load_count + (session->device != NULL);
     if (session->device != NULL) return engine_execute_on_device(session, runner, binding);
     plan_bases bases = {.workspace = session->workspace,
@@ -221,7 +220,6 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
                         .states = runner->states,
                         .constants = runner->program->constants,
                         .packed = runner->program->packed,
-                        .packs = runner->packs,
                         .pool = session->pool};
     plan_attach(binding, &bases);
     if (session->model->options.comm != NULL) comm_begin(session->model->options.comm);

@@ -48,7 +48,9 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     if (model->device != NULL) TRY(device_open(session->context, model->device_name, &session->device));
     TRY(check_flags(session, options));
     if (model->full.plan != NULL) {
-        TRY(engine_runner_create(session, &model->full, ENGINE_BINDINGS, &session->full));
+        const engine_program *program;
+        TRY(engine_prepared_create(session, &program));
+        TRY(engine_runner_create(session, program, ENGINE_BINDINGS, &session->full));
         TRY(reserve_full(session, options));
     }
     if (options->max_tokens > 0) {
@@ -66,6 +68,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     TRY(engine_memory_create(session, bytes + ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
     TRY(dw_session_reset(session));
+    TRY(engine_prepare(session, &(bool){false}));   /* its memory is there from now on */
     return options->max_tokens > 0 ? generation_make_ready(session) : DW_OK;
 }
 
@@ -79,6 +82,7 @@ static dw_status create(dw_context *context, const dw_model *model, const dw_ses
     dw_session *session = memory;
     *session = (dw_session){.context = context, .model = model, .paging = *paging, .lender = lender};
     arena_init(&session->arena, context);
+    engine_constants_init(&session->prepared, context);
     dw_status status = build(session, options ? options : &none);
     if (status != DW_OK) {
         engine_session_destroy(session);
@@ -105,6 +109,7 @@ void engine_session_destroy(dw_session *session) {
     engine_runner_free(session, &session->prelude);
     engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     for (size_t i = 0; i < session->kept_count; i++) engine_memory_free(session, session->kept[i].memory, session->kept[i].bytes);
+    engine_prepared_free(session);
     device_close(session->device);
     engine_sampler_destroy(session->sampler);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
@@ -118,7 +123,7 @@ dw_status dw_session_reset(dw_session *session) {
 }
 
 uint64_t dw_session_workspace_bytes(const dw_session *session) {
-    return session->workspace_bytes + (session->full.program != NULL ? session->full.program->plan->pack_bytes : 0);
+    return session->workspace_bytes + session->prepared_bytes;
 }
 
 static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **binding) {
@@ -157,7 +162,6 @@ static dw_status widen(dw_session *session, engine_runner *runner) {
     else engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     session->workspace = workspace;
     session->workspace_bytes = bytes;
-    session->prepared = NULL;
     return DW_OK;
 }
 

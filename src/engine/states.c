@@ -32,7 +32,7 @@ dw_status engine_state_read(dw_session *session, int index, void *to) {
 
 dw_status engine_state_write(dw_session *session, int index, const void *from) {
     const engine_runner *runner = &session->full;
-    if (graph_of(session)->states[index]->trained) session->prepared = NULL;
+    if (graph_of(session)->states[index]->trained) engine_prepared_changed(session);
     if (session->device == NULL) {
         memcpy(runner->states[index], from, runner->state_bytes[index]);
         return DW_OK;
@@ -43,7 +43,7 @@ dw_status engine_state_write(dw_session *session, int index, const void *from) {
 
 dw_status engine_state_clear(dw_session *session, int index) {
     const engine_runner *runner = &session->full;
-    if (graph_of(session)->states[index]->trained) session->prepared = NULL;
+    if (graph_of(session)->states[index]->trained) engine_prepared_changed(session);
     if (session->device != NULL) return session->device->calls->fill(session->device, runner->states[index], 0, runner->state_bytes[index]);
     memset(runner->states[index], 0, runner->state_bytes[index]);
     return DW_OK;

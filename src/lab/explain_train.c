@@ -91,7 +91,6 @@ static void add_kept(json_t *facts, json_t *layers, const plan_binding *binding,
             if (bytes > json_number_value(json_object_get(facts, "logits_largest_bytes"))) json_object_set_new(facts, "logits_largest_bytes", json_integer((json_int_t)bytes));
             continue;
         }
-        if (v->prepared && v->last >= plan->run_first) add_bytes(facts, "prepared_bytes", bytes);
         if (strcmp(phase_of(made), forward) != 0 || !is_gradient(phase_of(read))) continue;
         if (ir_is_weight(v->value)) {
             add_bytes(facts, "weights_bytes", bytes);
@@ -148,6 +147,7 @@ static dw_status program_json(training *t, const program *p, json_t **result) {
     bool *is_logits;
     plan_binding binding;
     pool *pool;
+    uint64_t prepared, packed;
     *result = facts;
     json_object_set_new(facts, "kept", kept);
     json_object_set_new(kept, "layers", layers);
@@ -161,8 +161,12 @@ static dw_status program_json(training *t, const program *p, json_t **result) {
         add_kept(kept, layers, &binding, is_logits);
         add_again(kept, layers, &binding);
         json_object_set_new(facts, "peak", peak_json(&binding));
-        add_bytes(kept, "packed_bytes", (double)plan->pack_bytes);
-        json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)(base_align_up(binding.value_bytes, ENGINE_ALIGN) + base_align_up(binding.scratch_bytes, ENGINE_ALIGN) + plan->pack_bytes)));
+        status = engine_weigh_prepared(plan, &prepared, &packed);
+    }
+    if (status == DW_OK) {
+        add_bytes(kept, "prepared_bytes", (double)prepared);
+        add_bytes(kept, "packed_bytes", (double)packed);
+        json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)(base_align_up(binding.value_bytes, ENGINE_ALIGN) + base_align_up(binding.scratch_bytes, ENGINE_ALIGN) + prepared + packed)));
     }
     plan_binding_destroy(&binding);
     return status;

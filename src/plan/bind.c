@@ -6,13 +6,13 @@
 /* An address that stands for "the first byte of the base" while only offsets are known. */
 #define NOMINAL ((uint8_t *)4096)
 
-/* Those in the model's memory, which only loading and updates write, and what is prepared in front of runs. */
-static unsigned constant_operands(const plan *plan, const plan_step *step)
+/* Those that only loading and updates write. */
+static unsigned constant_operands(const plan_step *step)
 {
     const ir_node *node = step->node;
     unsigned constant = 0;
     for (int i = 0; i < node->n_in && i < 32; i++)
-        if (ir_in(node, i) && (plan_value_of(ir_in(node, i))->place == PLAN_CONSTANT || (!step->at_update && plan_stays(plan, ir_in(node, i))))) constant |= 1u << i;
+        if (ir_in(node, i) && plan_value_of(ir_in(node, i))->key != NULL) constant |= 1u << i;
     return constant;
 }
 
@@ -27,7 +27,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .constant_in = constant_operands(binding->plan, step), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(step), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
     };
     return DW_OK;
 }
@@ -188,7 +188,7 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
-        run->packed = plan->steps[i].pack != NULL ? bases->packs + plan->steps[i].pack->offset : bases->packed ? bases->packed[i] : NULL;
+        run->packed = bases->packed ? bases->packed[i] : NULL;
         run->workspace = bases->workspace ? bases->workspace + base_align_up(binding->value_bytes, 64) : NULL;
         run->pool = bases->pool;
     }

@@ -13,7 +13,7 @@ dw_status plan_new_steps(plan *plan)
     for (int phase = 0; phase < 3; phase++) {
         for (ir_node *node = graph->first; node != NULL; node = node->next) {
             const plan_value *result = plan_value_of(ir_out(node));
-            const bool at_load = result->key != NULL, at_update = result->prepared;
+            const bool at_update = result->updated, at_load = result->key != NULL && !at_update;
             if (phase != (at_load ? 0 : at_update ? 1 : 2)) continue;
             plan_step *step = &plan->steps[plan->step_count++];
             *step = (plan_step){.node = node, .at_load = at_load, .at_update = at_update};
@@ -67,14 +67,13 @@ dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint3
     }
     if (step->at_load || step->at_update || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
     const ir_value *operand = ir_in(step->node, row->packs);
-    if (operand == NULL || !plan_stays(plan, operand)) return DW_OK;
-    const char *key = plan_value_of(operand)->key;
-    if (key == NULL && dw_format_bits(operand->type.format) > MOST_PREPARED) return DW_OK;
+    const plan_value *v = operand != NULL ? plan_value_of(operand) : NULL;
+    if (v == NULL || v->key == NULL || (v->updated && dw_format_bits(operand->type.format) > MOST_PREPARED)) return DW_OK;
     TRY(op_tensor_bind(plan->context, in[row->packs], plan->typical, NULL, &weight));
     TRY_NEW(packing, &plan->arena, 1);
-    if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key != NULL ? key : "a trained parameter", row->name);
+    if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", v->key, row->name);
     step->packing = packing;
-    return key == NULL ? DW_OK : pack_key(plan, key, packing, &step->pack_key);
+    return pack_key(plan, v->key, packing, &step->pack_key);
 }
 
 /* "op=kernel,op=kernel" is well formed and names ops that there are. */

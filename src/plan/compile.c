@@ -233,7 +233,7 @@ static void reuse_operand(const plan *plan, const plan_step *step, int number)
     int slot = kernel_in_place(step->row, number);
     if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) return;
     plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
-    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->prepared || operand->taken != NULL) return;
+    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->taken != NULL) return;
     if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) return;
     if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) return;
     result->base = operand;
@@ -241,7 +241,7 @@ static void reuse_operand(const plan *plan, const plan_step *step, int number)
 
 static void reuse_operands(plan *plan)
 {
-    for (int i = plan->load_count; i < plan->step_count; i++)
+    for (int i = plan->run_first; i < plan->step_count; i++)
         for (int k = 0; k < plan->steps[i].node->n_out; k++) reuse_operand(plan, &plan->steps[i], k);
 }
 
@@ -256,7 +256,7 @@ static void find_roots(plan *plan)
 
 static void mark_lives(plan *plan)
 {
-    for (int i = plan->load_count; i < plan->step_count; i++) {
+    for (int i = plan->run_first; i < plan->step_count; i++) {
         const ir_node *node = plan->steps[i].node;
         for (int k = 0; k < node->n_out; k++) {
             plan_value *root = plan_value_of(node->out[k])->root;
@@ -264,7 +264,7 @@ static void mark_lives(plan *plan)
             root->last = i;
         }
         for (int k = 0; k < node->n_in; k++)
-            if (ir_in(node, k) != NULL && (plan->steps[i].pack == NULL || plan->steps[i].row->packs != k)) plan_value_of(ir_in(node, k))->root->last = i;
+            if (ir_in(node, k) != NULL) plan_value_of(ir_in(node, k))->root->last = i;
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
@@ -280,20 +280,20 @@ static bool is_read_plain(const plan_value *value)
         const plan_step *step = use->node->mark;
         if (step == NULL) {   /* a view: who reads that? */
             if (plan_value_of(ir_out(use->node))->read_plain) return true;
-        } else if (!step->at_load && !(step->pack_key && step->row->packs == use->index)) {
+        } else if (!step->at_load && !(step->at_update && value->updated) && !(step->pack_key && step->row->packs == use->index)) {
             return true;
         }
     }
     return false;
 }
 
-/* Views live where their base lives; constants that runs read only in packed form are nowhere. */
+/* Views live where their base lives; what is made of weights and read only in packed form, or only while it is made, is nowhere. */
 static void settle_places(plan *plan)
 {
     for (int i = plan->value_count - 1; i >= 0; i--) {   /* views come after what they are of */
         plan_value *v = &plan->values[i];
         v->read_plain = is_read_plain(v);
-        if (v->key != NULL && !v->read_plain) v->place = PLAN_NOWHERE;
+        if (v->key != NULL && v->place == PLAN_CONSTANT && !v->read_plain) v->place = PLAN_NOWHERE;
     }
     for (int i = 0; i < plan->value_count; i++)
         if (plan->values[i].view) plan->values[i].place = plan->values[i].root->place;
@@ -306,15 +306,13 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     ir_renumber(plan->graph);
     TRY(plan_number_values(plan));
     TRY(plan_find_constants(plan));
-    plan_find_prepared(plan);
     TRY(choose(plan, argument));
     bool changed;
     TRY(isolate_results(plan, &changed));
     if (changed) {
         TRY(plan_number_values(plan));
         TRY(plan_find_constants(plan));
-        plan_find_prepared(plan);
-        TRY(choose(plan, argument));
+            TRY(choose(plan, argument));
     }
     plan_lay_out(plan);
     TRY(plan_drop_views(plan));
@@ -325,9 +323,7 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     reuse_operands(plan);
     find_roots(plan);
     settle_places(plan);
-    TRY(plan_find_packs(plan));
     mark_lives(plan);
-    plan_keep_prepared(plan);
     return DW_OK;
 }
 

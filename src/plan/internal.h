@@ -9,21 +9,9 @@ dw_status plan_create(ir_graph *graph, const chip_caps *chip, plan **result);   
 /* Everything after the kernels are known; choose fills plan->steps for all nodes. */
 dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void *), const void *argument);
 
-/* values.c: a plan_value for every value of the graph, which is its mark; and those that are computed at load, with their keys */
+/* values.c: a plan_value for every value of the graph, which is its mark; and those that are known when weights are, with their keys */
 dw_status plan_number_values(plan *plan);
 dw_status plan_find_constants(plan *plan);
-
-/* prepare.c: of a plan that prepares, the values that are made after an update of weights */
-void plan_find_prepared(plan *plan);
-/* Is the value what it was from run to run while weights are not updated? */
-static inline bool plan_stays(const plan *plan, const ir_value *value)
-{
-    const plan_value *v = plan_value_of(value);
-    return v->key != NULL || v->prepared || (plan->prepares && value->kind == IR_STATE && value->trained);
-}
-/* What runs read of them packed, each once; and what they read otherwise lives as long as runs do. */
-dw_status plan_find_packs(plan *plan);
-void plan_keep_prepared(plan *plan);
 
 /* Outputs and next values of states are made anew by each run: they lie where the caller and the session want them. */
 bool plan_is_result(const ir_graph *graph, const ir_value *value);

@@ -95,7 +95,7 @@ static bool readers_accept_strides(const plan *plan, const ir_value *value)
     for (const ir_use *use = value->uses; use != NULL; use = use->next) {
         const plan_step *step = use->node->mark;
         if (is_view(use->node) && plan_value_of(ir_out(use->node))->view) continue;
-        if (step->at_load != (plan_value_of(value)->key != NULL)) return false;   /* constants cross into run time in one piece */
+        if (step->at_load != (plan_value_of(value)->key != NULL && !plan_value_of(value)->updated)) return false;   /* constants cross into run time in one piece */
         if (!(step->row->strided_in >> use->index & 1)) return false;
     }
     return true;
@@ -131,7 +131,7 @@ static void refuse_backward(plan *plan)
  *     %2 = transpose %1 {0,2,1,3}  contiguous                                                                                   */
 static void write_transposed(plan *plan)
 {
-    for (int i = plan->load_count; i < plan->step_count; i++) {
+    for (int i = plan->run_first; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
         ir_value *result = ir_out(step->node);
         if (is_view(step->node) || !step->row->strided_out || must_be_contiguous(plan, result)) continue;
@@ -149,7 +149,7 @@ static void write_transposed(plan *plan)
 /* What only one take reads is written in the order in which that writes: the taken rows lie as they did, and where all are taken they need not move. */
 static void write_as_taken(plan *plan)
 {
-    for (int i = plan->step_count; i-- > plan->load_count;) {
+    for (int i = plan->step_count; i-- > plan->run_first;) {
         const plan_step *step = &plan->steps[i];
         ir_value *result = ir_out(step->node);
         if (is_view(step->node) || !step->row->strided_out || must_be_contiguous(plan, result)) continue;

@@ -12,7 +12,7 @@ typedef enum plan_place {
     PLAN_INPUT,          /* the caller's memory */
     PLAN_OUTPUT,         /* the caller's memory */
     PLAN_STATE,          /* the session's memory */
-    PLAN_CONSTANT,       /* the model's memory: a weight, or what was computed from weights at load */
+    PLAN_CONSTANT,       /* a weight, or what is computed from weights before runs: the memory of the model, or of who trains the weights */
     PLAN_NOWHERE,        /* only its packed form is kept, or nothing reads it */
     PLAN_PLACE_COUNT
 } plan_place;
@@ -26,15 +26,15 @@ struct plan_value {
     plan_value *base;                 /* of views and results computed in place: the value whose memory this is; else NULL */
     plan_value *root;                 /* the last base's base that has memory of its own, or the value itself */
     int last_read;                    /* order of the last node that reads it, or a view of it; 0 when none does */
-    bool read_plain;                  /* of constants: is their plain form read by a step of every run? */
+    bool read_plain;                  /* of values with a key: is their plain form read by a step that is run later? */
     bool view;                        /* under the strides of its base; no step makes it */
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
     int first, last;                  /* of bases in the workspace: the steps during which it is alive */
-    bool prepared;                    /* made by a step at an update, so it stays between runs */
     bool may_be_plain;                /* there is a plan_plain for it, of other bytes */
     const struct plan_plain *taken;   /* the plan_plain that it is all of its source by; NULL: none */
-    const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
+    const char *key;                  /* known when weights are: the expression over weights that it is, the same in every plan of a model; else NULL */
+    bool updated;                     /* it has a key, and trained states are among its weights: known after each update of them */
 };
 
 typedef struct plan_step {
@@ -42,7 +42,7 @@ typedef struct plan_step {
     const kernel_row *row;
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
-    bool at_update;                   /* depends on these and on trained parameters, of a plan that prepares: run once after they have changed */
+    bool at_update;                   /* depends on trained parameters besides, of a plan that prepares: run once after they have changed */
     double seconds;                   /* estimated at the typical sizes */
     uint32_t ways;                    /* of a row with ways: those that may be picked once sizes are known (kernel_run.ways) */
     const kernel_way *way;            /* the only one of them: it was asked for by name; else NULL */
@@ -50,9 +50,8 @@ typedef struct plan_step {
     const char *because;              /* of the row: "asked for", "measured", or why not what was measured; NULL: its estimate is the least */
     const kernel_tuned *tuned;        /* what measurements chose among the row's ways and their variants; NULL: nothing */
     int tuned_count;
-    const char *pack_key;             /* of a packed operand: its name among the model's constants, */
-    const kernel_packing *packing;    /* and how it is packed; NULL: nothing is packed */
-    const struct plan_pack *pack;     /* or it is packed after each update of weights, and this is where; NULL: at load */
+    const char *pack_key;             /* of a packed operand: its name among the constants; NULL: nothing is packed */
+    const kernel_packing *packing;    /* and how it is packed */
     int verdict_count;
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
@@ -69,13 +68,6 @@ typedef struct plan_plain {
     bool beside;                      /* value is what a quantize, read, makes of the result of a norm, made, which can write both. No source */
 } plan_plain;
 
-/* An operand as runs' kernels want it, packed after each update of weights into the session's memory. */
-typedef struct plan_pack {
-    const plan_value *value;
-    const kernel_packing *packing;
-    size_t offset;                    /* in bytes, a multiple of 64 */
-} plan_pack;
-
 typedef struct plan {
     dw_context *context;
     arena arena;
@@ -91,9 +83,6 @@ typedef struct plan {
     bool prepares;                    /* what depends on trained parameters alone is made when these have changed, and not in every run. Runs change none of them */
     plan_step *steps;                 /* those at load first, then those at an update, then those of every run */
     int step_count, load_count, run_first;   /* of every run: from run_first on */
-    plan_pack *packs;
-    int pack_count;
-    size_t pack_bytes;                /* of all of them */
     plan_plain *plains;
     int plain_count;
 } plan;
@@ -146,6 +135,8 @@ dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char 
 /* Sizes that nobody gave: the least of each symbol's range for a leading axis of an input, else 128 brought into the range. */
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
+/* The value that the step reads packed, where it reads one so. */
+static inline plan_value *plan_packed_operand(const plan_step *step) { return step->pack_key != NULL ? plan_value_of(ir_in(step->node, step->row->packs)) : NULL; }
 
 const char *plan_place_name(plan_place place);
 /* The question that a step's kernel was chosen for. in and out have room for the node's operands and results. */
@@ -199,7 +190,6 @@ typedef struct plan_bases {
     void *const *inputs, *const *outputs, *const *states;
     const dw_tensor *constants;
     const void *const *packed;
-    const uint8_t *packs;             /* where plan.packs are; NULL: there are none */
     pool *pool;
 } plan_bases;
 

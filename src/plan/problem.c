@@ -11,7 +11,7 @@ void plan_problem(const plan *plan, const plan_step *step, const op_type **in, c
     for (int i = 0; i < node->n_in; i++) {
         const ir_value *value = ir_in(node, i);
         in[i] = value ? &value->type : NULL;
-        if (value && (plan_value_of(value)->key != NULL || (!step->at_load && !step->at_update && plan_stays(plan, value)))) problem->constant_in |= 1u << (i & 31);
+        if (value && plan_value_of(value)->key != NULL) problem->constant_in |= 1u << (i & 31);
     }
     for (int i = 0; i < node->n_out; i++) out[i] = &node->out[i]->type;
 }

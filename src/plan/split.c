@@ -79,7 +79,7 @@ static dw_status ask(plan *plan, const kernel_row *row, const kernel_way *way, c
 static dw_status look_at(plan *plan, const plan_options *options, ir_node *node, part *found)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
-    plan_step step = {.node = node, .at_load = plan_value_of(ir_out(node))->key != NULL};
+    plan_step step = {.node = node, .at_load = plan_value_of(ir_out(node))->key != NULL && !plan_value_of(ir_out(node))->updated};
     kernel_problem problem;
     const char *asked;
     *found = (part){.node = node};

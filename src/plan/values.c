@@ -1,4 +1,5 @@
-/* The values of a plan: numbered, and those that are known at load found, each with the expression that it is as its key. */
+/* The values of a plan: numbered, and those that are known when weights are found, each with the expression that it is as its key. Weights are parameters, which stay from load on or until
+ * dw_model_update, and of a plan that prepares the states that are trained. */
 #include "plan/internal.h"
 
 /* ---- values ---- */
@@ -81,16 +82,36 @@ static dw_status constant_key(plan *plan, const ir_node *node, int result, const
     return status;
 }
 
+/* No run changes a trained parameter. */
+static bool leaves_parameters(const ir_graph *graph)
+{
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->trained && graph->states[i]->next != graph->states[i]) return false;
+    return true;
+}
+
+static bool is_updated(const ir_node *node)
+{
+    bool updated = false;
+    for (int i = 0; i < node->n_in; i++) updated |= ir_in(node, i) != NULL && plan_value_of(ir_in(node, i))->updated;
+    return updated;
+}
+
 dw_status plan_find_constants(plan *plan)
 {
-    for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].value->kind == IR_PARAM) plan->values[i].key = plan->values[i].value->name;
+    plan->prepares = plan->prepares && leaves_parameters(plan->graph);
+    for (int i = 0; i < plan->value_count; i++) {
+        plan_value *v = &plan->values[i];
+        v->updated = plan->prepares && v->value->kind == IR_STATE && v->value->trained;
+        if (v->updated || v->value->kind == IR_PARAM) v->key = v->value->name;
+    }
     for (ir_node *node = plan->graph->first; node != NULL; node = node->next) {
         if (!node_is_constant(plan->graph, node)) continue;
         for (int i = 0; i < node->n_out; i++) {
             plan_value *v = plan_value_of(node->out[i]);
             TRY(constant_key(plan, node, i, &v->key));
             v->place = PLAN_CONSTANT;
+            v->updated = is_updated(node);
         }
     }
     return DW_OK;

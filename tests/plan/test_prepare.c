@@ -1,4 +1,4 @@
-/* Plans that prepare: which steps run once after an update of weights, how long their values live, what is packed, and their text. */
+/* Plans that prepare: which steps run once after an update of weights, where their values are, what is packed, and their text. */
 #include "support/support.h"
 
 #include <string.h>
@@ -30,6 +30,17 @@ static int steps_of(const plan *plan, op_id op, bool at_update) {
     return count;
 }
 
+/* Different packed forms that runs read. */
+static int packs_of(const plan *plan) {
+    int count = 0;
+    for (int i = plan->run_first; i < plan->step_count; i++) {
+        bool seen = plan->steps[i].pack_key == NULL;
+        for (int k = plan->run_first; k < i; k++) seen = seen || (plan->steps[k].pack_key != NULL && strcmp(plan->steps[k].pack_key, plan->steps[i].pack_key) == 0);
+        count += !seen;
+    }
+    return count;
+}
+
 static void what_depends_on_weights_alone_is_prepared(void **state) {
     static const char *const chips[] = {"cpu-avx512bf16", "h200"};
     for (size_t i = 0; i < COUNT_OF(chips); i++) {
@@ -40,22 +51,23 @@ static void what_depends_on_weights_alone_is_prepared(void **state) {
         assert_int_equal(steps_of(plan, OP_mean, true), 0);   /* an output is made by each run */
         assert_int_equal(steps_of(plan, OP_cast, false), 2);
         assert_int_equal(steps_of(plan, OP_matmul, false), 3);
-        for (int k = plan->run_first; k < plan->step_count; k++) assert_int_equal(plan->steps[k].pack != NULL, plan->steps[k].node->op == OP_matmul && chip.kind == CHIP_CPU);
-        assert_int_equal(plan->pack_count, chip.kind == CHIP_CPU ? 2 : 0);   /* as it lies, and turned; of each one for all */
+        for (int k = plan->run_first; k < plan->step_count; k++) assert_int_equal(plan->steps[k].pack_key != NULL, plan->steps[k].node->op == OP_matmul && chip.kind == CHIP_CPU);
+        assert_int_equal(packs_of(plan), chip.kind == CHIP_CPU ? 2 : 0);   /* as it lies, and turned; of each one for all */
         plan_destroy(plan);
     }
 }
 
-/* Where nothing else ever lies: those that runs read as they are. Others make room when they are packed. */
-static void what_runs_read_lives_as_long_as_they_do(void **state) {
+/* Beside the model's constants, with keys as those have: what runs read as it is. What they read packed is nowhere else, and nothing of it lies in the workspace. */
+static void what_is_prepared_is_known_by_its_key(void **state) {
     chip_caps chip;
     plan *plan = plan_of(*state, GRAPH(""), "cpu-avx512bf16", true, &chip);
     int plain = 0, packed = 0;
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (!v->prepared) continue;
-        plain += v->value->node->op == OP_neg && v->last == plan->step_count - 1;
-        packed += v->value->node->op == OP_cast && v->last == plan->run_first - 1;
+        assert_true(!v->updated || v->key != NULL);
+        if (!v->updated || v->value->kind == IR_STATE) continue;
+        plain += v->value->node->op == OP_neg && v->read_plain && v->place == PLAN_CONSTANT;
+        packed += v->value->node->op == OP_cast && !v->read_plain && v->place == PLAN_NOWHERE;
     }
     assert_int_equal(plain, 1);
     assert_int_equal(packed, 1);
@@ -67,7 +79,7 @@ static void who_changes_its_parameters_prepares_nothing(void **state) {
     plan *plan = plan_of(*state, GRAPH("  next w %8\n"), "cpu-avx512bf16", true, &chip);
     assert_false(plan->prepares);
     assert_int_equal(plan->run_first, plan->load_count);
-    assert_int_equal(plan->pack_count, 0);
+    assert_int_equal(packs_of(plan), 0);
     plan_destroy(plan);
     plan = plan_of(*state, GRAPH(""), "cpu-avx512bf16", false, &chip);
     assert_int_equal(plan->run_first, plan->load_count);
@@ -109,7 +121,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_depends_on_weights_alone_is_prepared, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_runs_read_lives_as_long_as_they_do, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_prepared_is_known_by_its_key, setup, teardown),
         cmocka_unit_test_setup_teardown(who_changes_its_parameters_prepares_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(plans_that_prepare_survive_their_text, setup, teardown),
     };

@@ -210,26 +210,33 @@ static void less_is_kept_the_more_is_made_again(void **state) {
 }
 
 /* All that a trainer takes of memory with the sizes of its steps is the workspace that it tells, and a step takes nothing besides but a list of its inputs. */
+/* Weights that are prepared once for several micro-batches lie in what was reserved, too; while they are made, a step takes a table of the plan's values besides. */
 static void the_peak_of_a_step_is_what_is_reserved(void **state) {
+    static const dw_trainer_options kinds[] = {{.chunks = 2}, {.chunks = 2, .accumulate = 2, .precision = "bf16"}, {.chunks = 2, .accumulate = 2, .precision = "mxfp8"}};
+    static const size_t besides[] = {16384, 1 << 18, 1 << 18};
     static const char *const dims[] = {"b=4,s=8", "b=64,s=8"};
     size_t live[2];
     uint64_t workspace[2], kept;
     (void)state;
     build(&m, "f32");
-    for (int i = 0; i < 2; i++) {
-        test_memory memory = {0};
-        dw_context *context = test_context_create(&memory, 2);
-        dw_trainer *trainer = trainer_of(context, &m, mean_loss, &(dw_trainer_options){.dims = dims[i], .chunks = 2});
-        dw_trainer_bytes(trainer, &kept, &workspace[i]);
-        live[i] = memory.live_bytes;
-        memory.peak_bytes = live[i];
-        train(context, trainer, i == 0 ? 4 : 64, 2, 0.01);
-        assert_int_equal(memory.live_bytes, live[i]);
-        assert_true(memory.peak_bytes <= live[i] + 16384);
-        dw_trainer_destroy(trainer);
-        dw_context_destroy(context);
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 2; i++) {
+            test_memory memory = {0};
+            dw_context *context = test_context_create(&memory, 2);
+            dw_trainer_options options = kinds[k];
+            options.dims = dims[i];
+            dw_trainer *trainer = trainer_of(context, &m, mean_loss, &options);
+            dw_trainer_bytes(trainer, &kept, &workspace[i]);
+            live[i] = memory.live_bytes;
+            memory.peak_bytes = live[i];
+            train(context, trainer, i == 0 ? 4 : 64, 4, 0.01);
+            assert_int_equal(memory.live_bytes, live[i]);
+            if (memory.peak_bytes > live[i] + besides[k]) fail_msg("kind %d, %s: %zu bytes besides what is reserved", k, dims[i], memory.peak_bytes - live[i]);
+            dw_trainer_destroy(trainer);
+            dw_context_destroy(context);
+        }
+        assert_int_equal(live[1] - live[0], workspace[1] - workspace[0]);
     }
-    assert_int_equal(live[1] - live[0], workspace[1] - workspace[0]);
 }
 
 static char said[1 << 20];
