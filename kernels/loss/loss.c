@@ -25,7 +25,7 @@ typedef struct job {
     const op_call *call;
     const cpu_rows *rows;
     const dw_tensor *logits, *labels;
-    int64_t cols, step;
+    int64_t cols, step;      /* those of classes */
     bool has_ignore, is_backward;
     int64_t ignore;
     float smoothing;
@@ -52,7 +52,9 @@ static int64_t label_of(const job *j, int64_t index) {
     return op_tensor_load_int(j->labels, indices);
 }
 
-static int64_t block_at(const job *j, int64_t at) { return j->cols - at < CPU_BLOCK ? j->cols - at : CPU_BLOCK; }
+static int64_t block_of(int64_t left) { return left < CPU_BLOCK ? left : CPU_BLOCK; }
+
+static int64_t block_at(const job *j, int64_t at) { return block_of(j->cols - at); }
 
 static const float *load(const job *j, int64_t row, int64_t at, float *buffer) { return cpu_load(j->rows, j->logits, row + at * j->step, j->step, block_at(j, at), buffer); }
 
@@ -110,6 +112,9 @@ static void make_gradient(const job *j, int64_t index) {
         }
         cpu_store(j->rows, y, out, to + at * step, step, count);
     }
+    const int64_t all = out->dims[out->rank - 1];
+    memset(y, 0, sizeof y);
+    for (int64_t at = j->cols; at < all; at += CPU_BLOCK) cpu_store(j->rows, y, out, to + at * step, step, block_of(all - at));
 }
 
 static void run_row(void *argument, int64_t index, int worker) {
@@ -121,9 +126,9 @@ static void run_row(void *argument, int64_t index, int worker) {
 
 dw_status loss_run(const kernel_run *run) {
     const op_call *call = &run->call;
-    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore);
+    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore), *classes = op_attrs_get(call->attrs, OP_ATTR_classes);
     const dw_tensor *logits = call->in[LOGITS];
-    const job j = {.call = call, .rows = cpu_rows_of(run->chip), .logits = logits, .labels = call->in[LABELS], .cols = logits->dims[logits->rank - 1], .step = logits->strides[logits->rank - 1],
+    const job j = {.call = call, .rows = cpu_rows_of(run->chip), .logits = logits, .labels = call->in[LABELS], .cols = classes != NULL ? classes->integer : logits->dims[logits->rank - 1], .step = logits->strides[logits->rank - 1],
                    .has_ignore = ignore != NULL, .is_backward = call->op->id == OP_cross_entropy_backward, .ignore = ignore != NULL ? ignore->integer : 0,
                    .smoothing = (float)op_attr_real(call->attrs, OP_ATTR_smoothing)};
     const int64_t rows = op_tensor_count(j.labels);

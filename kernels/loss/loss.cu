@@ -42,9 +42,9 @@ KERNEL(loss_gradients, loss_arguments) {
         const int64_t label = load_int(&arguments.labels, at[0]);
         const double lse = load_double(&arguments.lse, at[3]), d = load_double(&arguments.d, at[4]), shared = arguments.smoothing / (double)arguments.count;
         const int counts = !arguments.has_ignore || label != arguments.ignore, is_class = label >= 0 && label < arguments.count;
-        for (int64_t i = threadIdx.x; i < arguments.count; i += CUDA_THREADS) {
+        for (int64_t i = threadIdx.x; i < arguments.columns; i += CUDA_THREADS) {
             const double away = exp(load_double(&arguments.logits, at[1] + i * arguments.step) - lse) - (i == label ? 1 - arguments.smoothing : 0) - shared;
-            store_double(&arguments.made, at[2] + i * arguments.made_step, !counts ? 0 : is_class ? d * away : nan(""));
+            store_double(&arguments.made, at[2] + i * arguments.made_step, !counts || i >= arguments.count ? 0 : is_class ? d * away : nan(""));
         }
     }
 }

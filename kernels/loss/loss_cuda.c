@@ -22,7 +22,7 @@ static dw_tensor rows_of(const dw_tensor *x) {
 loss_arguments *loss_launch(const kernel_run *run, const char *image, kernel_launch *launch) {
     const op_call *call = &run->call;
     const bool is_backward = call->op->id == OP_cross_entropy_backward;
-    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore);
+    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore), *classes = op_attrs_get(call->attrs, OP_ATTR_classes);
     const dw_tensor *logits = call->in[LOGITS], *out = call->out[0];
     const dw_tensor logit_rows = rows_of(logits), out_rows = rows_of(out);
     const dw_tensor *tensors[] = {call->in[LABELS], &logit_rows, is_backward ? &out_rows : out, is_backward ? call->in[LSE] : call->out[1], is_backward ? call->in[D] : NULL};
@@ -33,7 +33,8 @@ loss_arguments *loss_launch(const kernel_run *run, const char *image, kernel_lau
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->made);
     cuda_take_array(launch, run, is_backward ? (int)LSE : KERNEL_RESULT + 1, &arguments->lse);
     if (is_backward) cuda_take_array(launch, run, D, &arguments->d);
-    arguments->count = logits->dims[logits->rank - 1];
+    arguments->columns = logits->dims[logits->rank - 1];
+    arguments->count = classes != NULL ? classes->integer : arguments->columns;
     arguments->step = logits->strides[logits->rank - 1];
     arguments->made_step = is_backward ? out->strides[out->rank - 1] : 0;
     arguments->has_ignore = ignore != NULL;
@@ -43,7 +44,7 @@ loss_arguments *loss_launch(const kernel_run *run, const char *image, kernel_lau
 }
 
 bool loss_is_empty(const kernel_run *run, const loss_arguments *arguments) {
-    return arguments->nest.count == 0 || (run->call.op->id == OP_cross_entropy_backward && arguments->count == 0);
+    return arguments->nest.count == 0 || (run->call.op->id == OP_cross_entropy_backward && arguments->columns == 0);
 }
 
 dw_status loss_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {

@@ -7,7 +7,8 @@
 typedef struct loss_arguments {
     cuda_nest nest;                   /* rows: labels, logits, then loss and lse, or the gradient, lse and d */
     cuda_array labels, logits, made, lse, d;
-    int64_t count, step, made_step;   /* classes; from one to the next, in logits and in the gradient */
+    int64_t count, step, made_step;   /* classes; from one to the next, in logits and in the gradient, */
+    int64_t columns;                  /* which has so many: behind the classes zeros */
     int64_t ignore;
     double smoothing;
     int32_t has_ignore;

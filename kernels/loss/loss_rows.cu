@@ -104,7 +104,8 @@ INLINE void loss_gradients(const int format, const loss_arguments *a) {
     const float lse = (float)load_double(&a->lse, at[3]), shared = (float)(a->smoothing / (double)(int32_t)a->count), own = (float)(1 - a->smoothing);
     const bool counts = !a->has_ignore || label != a->ignore, is_class = label >= 0 && label < (int32_t)a->count;
     const float d = !counts ? 0 : is_class ? (float)load_double(&a->d, at[4]) : NOT_A_NUMBER;
-    row_place p = loss_place(format, row, (int32_t)a->count);
+    const int classes = (int32_t)a->count;
+    row_place p = loss_place(format, row, (int32_t)a->columns);
     for (int turn = loss_turns(&p); turn > 0; turn--, p.first += PIECES_MOST * LOSS_THREADS * PIECE) {
         row_values values;
         load_turn(format, row, a->step, &p, 0, &values);
@@ -112,7 +113,7 @@ INLINE void loss_gradients(const int format, const loss_arguments *a) {
         for (int c = 0; c < PIECES_MOST; c++) {
             float x[PIECE];
             piece_floats(format, &values, c, x);
-            EACH_OF_PIECE(i) x[i] = counts ? d * (ex2((x[i] - lse) * LOG2_E) - (piece_col(&p, c) + i == label ? own : 0) - shared) : 0;
+            EACH_OF_PIECE(i) x[i] = counts && piece_col(&p, c) + i < classes ? d * (ex2((x[i] - lse) * LOG2_E) - (piece_col(&p, c) + i == label ? own : 0) - shared) : 0;
             store_piece(format, to, a->made_step, &p, c, x);
         }
     }

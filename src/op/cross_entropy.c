@@ -1,6 +1,7 @@
 /* cross_entropy and its gradient. With lse = log(sum e^x) of a row x of v logits, s the smoothing and l the label:
  *     loss = lse - (1 - s) x[l] - s mean(x)
  *     dx[j] = d * (e^(x[j] - lse) - (1 - s) [j = l] - s / v)
+ * Where v is said to be fewer than a row is long, what lies behind is looked at by nobody, and its gradient is 0.
  * A row whose label is the one to ignore has loss 0 and gradient 0, whatever it holds. Log-probabilities are not stored; lse is. A row of -inf alone has lse -inf and loss NaN; one with a NaN or +inf
  * has both NaN, or as PyTorch: +inf - +inf. Any other label outside [0,v) is an error. */
 #include "op/family.h"
@@ -20,6 +21,10 @@ static dw_status check_logits(op_infer *infer) {
     TRY(op_check_integer(infer, "labels", labels));
     TRY(op_check_rank(infer, "labels", labels, logits->rank - 1, logits->rank - 1));
     for (int i = 0; i < labels->rank; i++) TRY(op_check_same_axis(infer, i, "logits", logits, "labels", labels));
+    const op_attr *classes = op_attrs_get(infer->attrs, OP_ATTR_classes);
+    int64_t columns;
+    if (classes != NULL && (!dim_is_constant(logits->dims[logits->rank - 1], &columns) || classes->integer < 1 || classes->integer > columns))
+        return base_fail(infer->context, DW_INVALID, "%s: classes is %lld, it must be from 1 to the length of a row, which must be known", infer->op->name, (long long)classes->integer);
     if (!(smoothing >= 0 && smoothing <= 1)) return base_fail(infer->context, DW_INVALID, "%s: smoothing is %g, it must be from 0 to 1", infer->op->name, smoothing);
     return DW_OK;
 }
@@ -66,8 +71,9 @@ static double at(const row *r, int64_t i) { return op_load_at(r->logits, r->offs
 
 static dw_status start_row(const op_call *call, int64_t logits_at, int64_t labels_at, row *r) {
     const dw_tensor *logits = call->in[LOGITS];
-    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore);
+    const op_attr *ignore = op_attrs_get(call->attrs, OP_ATTR_ignore), *classes = op_attrs_get(call->attrs, OP_ATTR_classes);
     *r = (row){logits, logits_at, logits->strides[logits->rank - 1], logits->dims[logits->rank - 1], op_load_int_at(call->in[LABELS], labels_at), op_attr_real(call->attrs, OP_ATTR_smoothing), true};
+    if (classes != NULL) r->count = classes->integer;
     if (ignore != NULL && r->label == ignore->integer) r->counts = false;
     else if (r->label < 0 || r->label >= r->count)
         return base_fail(call->context, DW_INVALID, "%s: a label is %lld, it must be from 0 to %lld%s", call->op->name, (long long)r->label, (long long)(r->count - 1),
@@ -125,6 +131,7 @@ static dw_status make_gradient(const op_call *call) {
             const double away = exp(at(&r, i) - lse) - (i == r.label ? 1 - r.smoothing : 0) - r.smoothing / (double)r.count;
             op_store_at(out, w.offset[at_out] + i * out->strides[last], r.counts ? d * away : 0);
         }
+        for (int64_t i = r.count; i < out->dims[last]; i++) op_store_at(out, w.offset[at_out] + i * out->strides[last], 0);
     }
     return DW_OK;
 }

@@ -170,6 +170,8 @@ dw_status evaluation_bind_random(evaluation *evaluation, uint64_t seed) {
     }
     for (size_t i = 0; i < graph->input_count; i++) TRY(bind_random(evaluation, graph->inputs[i], seed));
     for (size_t i = 0; i < graph->param_count; i++) TRY(bind_random(evaluation, graph->params[i], seed));
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->trained) TRY(bind_random(evaluation, graph->states[i], seed));
     return DW_OK;
 }
 

@@ -17,7 +17,7 @@ dw_status evaluation_set_symbol(evaluation *evaluation, const char *name, int64_
 dw_status evaluation_bind(evaluation *evaluation, const char *name, const dw_tensor *tensor);
 /* A new contiguous tensor of zeros, owned by the evaluation and bound to name, for the caller to fill. */
 dw_status evaluation_bind_new(evaluation *evaluation, const char *name, int rank, const int64_t *dims, dw_tensor *tensor);
-/* Random data, the same for the same seed and name, for every input, and every param without a weight, that is not bound yet: floating-point
+/* Random data, the same for the same seed and name, for every input, and every param and trained state without a weight, that is not bound yet: floating-point
  * numbers are normal, integers 0 or 1. Symbols without a value get a small one within their range. */
 dw_status evaluation_bind_random(evaluation *evaluation, uint64_t seed);
 

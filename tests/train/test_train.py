@@ -23,6 +23,16 @@ IDS = """graph bigram
   %2 = matmul %1, w {bt=true}
   output logits %2
 """
+CLASSES = """graph classes
+  symbol b 1..
+  input x f32[b,4]
+  input labels i64[b]
+  param w f32[1030,4]
+  %1 = matmul x, w {bt=true} role lm_head
+  %2, %3 = cross_entropy %1, labels {ignore=-1}
+  %4 = mean %2 {axes=[0]}
+  output loss %4
+"""
 LOSS = """graph regression
   symbol b 1..
   input x f32[b,4]
@@ -288,6 +298,13 @@ def on_a_simulated_gpu_it_is_the_same():
         save(place / "bad", {"x": ("F32", [3, 4], struct.pack("<12f", *[3e38] * 12)), "t": ("F32", [3, 2], floats(6, 1))})
         result = place.train("--steps", 1, "--data", place / "bad", "--batch", 2, "--device", "sim:h200", "--not-finite", "raise", of="loss")
         expect(result.returncode == 1 and b"the first result that is not finite is that of op " in result.stderr, "the op is named", result)
+        with open(place / "classes.txt", "w") as file:      # whose rows of logits are made longer on a GPU
+            file.write(CLASSES)
+        save(place / "classes.w", {"w": ("F32", [1030, 4], floats(4120, 2))})
+        for label, named in ((1029, None), (1030, b"a label is 1030, it must be from 0 to 1029"), (1039, b"a label is 1039, it must be from 0 to 1029")):
+            save(place / "labels", {"x": ("F32", [2, 4], floats(8, 3)), "labels": ("I64", [2], struct.pack("<2q", label, label))})
+            result = place.train("--steps", 1, "--batch", 2, "--data", place / "labels", "--device", "sim:h200", "--not-finite", "raise", of="classes")
+            expect(result.returncode == 0 if named is None else result.returncode == 1 and named in result.stderr, f"label {label}", result)
 
 
 TESTS = [a_resumed_run_is_the_run, threads_change_no_bit, killed_at_any_moment_the_last_checkpoint_loads, an_interrupt_saves, not_finite_is_skipped_or_raised, ids_may_be_tensors,

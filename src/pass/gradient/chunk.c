@@ -11,16 +11,13 @@
  *                                                 ..
  *                                                 %17 = concat %4, %12 {axis=0}
  *
- * Rows that kernels do not read well, as their length is no multiple of a word, become longer: the weight gets rows of zeros, and the logits behind the classes are -inf, of which e^x and its
- * gradient are 0.
+ * Rows that kernels do not read well, as their length is no multiple of a word, become longer: the weight gets rows of zeros, and the loss is told how many logits are of classes.
  *
  *     %1 = matmul x, w {bt=true}                  %1 = pad w {after=[7,0]}
  *     %2:2 = cross_entropy %1, labels    ->       %2 = matmul x, %1 {bt=true}
- *                                                 %3 = add %2, {0, .., 0, -inf, ..}
- *                                                 %4:2 = cross_entropy %3, labels */
+ *                                                 %3:2 = cross_entropy %2, labels {classes=..} */
 #include "pass/gradient/gradient.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { LONGEST = 16 };                  /* ops between the product and the loss */
@@ -88,7 +85,9 @@ typedef struct head {
     ir_node *loss;
     path path;
     ir_value *x, *labels;               /* [t,k], [t] */
-    ir_value *weight, *behind;          /* of the product; what is added to a row where it is longer than there are classes, else NULL */
+    ir_value *weight;                   /* of the product */
+    op_attr attrs[4];                   /* of the loss of a part */
+    int attr_count;
     dim rows;
 } head;
 
@@ -132,10 +131,6 @@ static dw_status emit_part(const head *h, dim start, dim end, gradient_part *par
     TRY(ir_emit_slice(graph, h->x, 0, start, end, 1, &x));
     TRY(ir_emit(graph, OP_matmul, 2, (ir_value *[]){x, h->weight}, product->attrs.count, product->attrs.items, &x));
     part->made[part->made_count++] = x->node;
-    if (h->behind != NULL) {
-        TRY(ir_emit_2(graph, OP_add, x, h->behind, &x));
-        part->made[part->made_count++] = x->node;
-    }
     for (int i = 1; i < h->path.count; i++) {
         const ir_node *node = h->path.nodes[i];
         const int mapped = mapped_operand(node);
@@ -147,7 +142,7 @@ static dw_status emit_part(const head *h, dim start, dim end, gradient_part *par
     }
     graph->origin = h->loss->origin;
     TRY(ir_emit_slice(graph, h->labels, 0, start, end, 1, &labels));
-    TRY(ir_emit(graph, OP_cross_entropy, 2, (ir_value *[]){x, labels}, h->loss->attrs.count, h->loss->attrs.items, &loss));
+    TRY(ir_emit(graph, OP_cross_entropy, 2, (ir_value *[]){x, labels}, h->attr_count, h->attrs, &loss));
     part->loss = loss->node;
     return DW_OK;
 }
@@ -166,34 +161,37 @@ static dw_status join(const head *h, const gradient_part *parts, int count, int 
     return DW_OK;
 }
 
-/* How many columns are missing to a multiple; 0 where -inf behind the classes would mean something: to what stands between the product and the loss, or to labels that are smoothed. */
+/* Does the op make numbers of zeros, and has slopes there that are numbers, whatever the length of a row? */
+static bool takes_zeros(const ir_node *node) {
+    for (int i = 0; i < node->n_in; i++)
+        if (i != mapped_operand(node) && ir_in(node, i)->type.rank > 0) return false;
+    return node->op == OP_cast || node->op == OP_tanh || node->op == OP_mul || node->op == OP_add || node->op == OP_sub || (node->op == OP_div && mapped_operand(node) == 0);
+}
+
+/* How many columns are missing to a multiple; 0 where what stands between the product and the loss allows none, or the loss counts fewer than there are already. */
 static int64_t missing_columns(const head *h, int multiple) {
     const ir_node *product = h->path.nodes[0];
     int64_t columns;
-    if (multiple < 2 || op_attrs_get(&h->loss->attrs, OP_ATTR_smoothing) != NULL || !dim_is_constant(ir_out(product)->type.dims[last_axis(ir_out(product))], &columns)) return 0;
+    if (multiple < 2 || op_attrs_get(&h->loss->attrs, OP_ATTR_classes) != NULL || !dim_is_constant(ir_out(product)->type.dims[last_axis(ir_out(product))], &columns)) return 0;
     for (int i = 1; i < h->path.count; i++)
-        if (mapped_operand(h->path.nodes[i]) >= 0 && h->path.nodes[i]->op != OP_cast) return 0;
+        if (mapped_operand(h->path.nodes[i]) >= 0 && !takes_zeros(h->path.nodes[i])) return 0;
     return (multiple - columns % multiple) % multiple;
 }
 
 static dw_status widen(head *h, int64_t columns) {
     ir_graph *graph = h->graph;
     const ir_node *product = h->path.nodes[0];
-    const dw_format format = ir_out(product)->type.format;
-    dim before[2], after[2], classes = ir_out(product)->type.dims[last_axis(ir_out(product))];
-    ir_value *parts[2];
+    dim before[2], after[2];
+    int64_t classes;
+    dim_is_constant(ir_out(product)->type.dims[last_axis(ir_out(product))], &classes);
     for (int i = 0; i < 2; i++) TRY_DIM(graph->context, before[i], dim_constant(graph->dims, 0));
     memcpy(after, before, sizeof after);
     dim *added = &after[ir_bool(product, OP_ATTR_bt) ? 0 : 1];
     TRY_DIM(graph->context, *added, dim_constant(graph->dims, columns));
-    const op_attr pad[] = {op_set_dims(OP_ATTR_before, 2, before), op_set_dims(OP_ATTR_after, 2, after), op_set_real(OP_ATTR_value, 0)}, along = op_set_int(OP_ATTR_axis, 0);
+    const op_attr pad[] = {op_set_dims(OP_ATTR_before, 2, before), op_set_dims(OP_ATTR_after, 2, after), op_set_real(OP_ATTR_value, 0)};
     graph->origin = product->origin;
-    TRY(ir_emit(graph, OP_pad, 1, (ir_value *[]){h->weight}, COUNT_OF(pad), pad, &h->weight));
-    for (int i = 0; i < 2; i++) {
-        const op_attr fill[] = {op_set_dims(OP_ATTR_shape, 1, i == 0 ? &classes : added), op_set_real(OP_ATTR_value, i == 0 ? 0 : -INFINITY), op_set_format(OP_ATTR_to, format)};
-        TRY(ir_emit(graph, OP_fill, 0, NULL, COUNT_OF(fill), fill, &parts[i]));
-    }
-    return ir_emit(graph, OP_concat, 2, parts, 1, &along, &h->behind);
+    h->attrs[h->attr_count++] = op_set_int(OP_ATTR_classes, classes);
+    return ir_emit(graph, OP_pad, 1, (ir_value *[]){h->weight}, COUNT_OF(pad), pad, &h->weight);
 }
 
 static dw_status split(head *h, int count, int multiple, gradient_part *parts) {
@@ -203,6 +201,10 @@ static dw_status split(head *h, int count, int multiple, gradient_part *parts) {
     TRY(gather_rows(h));
     const int64_t missing = missing_columns(h, multiple);
     h->weight = ir_in(h->path.nodes[0], 1);
+    while (h->attr_count < h->loss->attrs.count && h->attr_count < (int)COUNT_OF(h->attrs) - 1) {
+        h->attrs[h->attr_count] = h->loss->attrs.items[h->attr_count];
+        h->attr_count++;
+    }
     if (missing > 0) TRY(widen(h, missing));
     TRY_DIM(graph->context, start, dim_constant(graph->dims, 0));
     TRY_DIM(graph->context, parts_dim, dim_constant(graph->dims, count));

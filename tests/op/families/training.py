@@ -39,15 +39,15 @@ def norm_backward():
 def cross_entropy():
     c = Cases("cross_entropy")
 
-    def case(logits, labels, ignore=None, smoothing=0.0, tolerance=1e-6):
-        said = ({} if ignore is None else {"ignore": ignore}) | ({"smoothing": smoothing} if smoothing else {})
-        rows, of_rows = logits.double().reshape(-1, logits.shape[-1]), torch.float64 if logits.dtype == torch.float64 else torch.float32
+    def case(logits, labels, ignore=None, smoothing=0.0, tolerance=1e-6, classes=None):
+        said = ({} if ignore is None else {"ignore": ignore}) | ({} if classes is None else {"classes": classes}) | ({"smoothing": smoothing} if smoothing else {})
+        rows, of_rows = logits.double().reshape(-1, logits.shape[-1])[:, :classes], torch.float64 if logits.dtype == torch.float64 else torch.float32
         loss = lambda x: F.cross_entropy(x, labels.flatten().long(), reduction="none", label_smoothing=smoothing, ignore_index=-100 if ignore is None else ignore)
         lse = rows.logsumexp(1).reshape(labels.shape).to(of_rows)
         c.add("cross_entropy", [logits, labels], [loss(rows).reshape(labels.shape).to(of_rows), lse], **said)
         d = normal(*labels.shape)
-        c.add("cross_entropy_backward", [logits, labels, lse, d], gradients(loss, d.flatten(), rows)[0].reshape(logits.shape).to(logits.dtype),
-              tolerance=tolerance, **said)
+        gradient = F.pad(gradients(loss, d.flatten(), rows)[0], (0, logits.shape[-1] - rows.shape[-1]))
+        c.add("cross_entropy_backward", [logits, labels, lse, d], gradient.reshape(logits.shape).to(logits.dtype), tolerance=tolerance, **said)
 
     for dtype in FLOATS:
         logits = normal(2, 3, 7, dtype=dtype, scale=3)
@@ -58,6 +58,15 @@ def cross_entropy():
     case(normal(4, 1), torch.zeros(4, dtype=torch.int64))
     case(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
     case(torch.tensor([[1000.0, 999.0, -inf], [-1000.0, 0.0, 1000.0]]), torch.tensor([1, 0]), tolerance=1e-4)   # lse is a number of fp32
+    with apart("classes"):
+        c.note("what lies behind the classes means nothing")
+        for dtype in FLOATS:
+            logits = normal(2, 3, 7, dtype=dtype, scale=3)
+            logits[..., 5:] = torch.tensor([nan, inf])
+            case(logits, integers(0, 5, 2, 3), classes=5)
+            case(logits, torch.tensor([[0, -1, 4], [3, 1, -1]]), classes=5, ignore=-1, smoothing=0.2)
+        case(normal(3, 4), integers(0, 4, 3), classes=4)
+        case(normal(3, 4), torch.zeros(3, dtype=torch.int64), classes=1)
     c.note("NaN and infinities; what is ignored has none")
     odd = torch.tensor([[nan, 1.0], [nan, 1.0], [-inf, 1.0], [-inf, 0.0]])
     labels = torch.tensor([0, -1, 0, 1])
