@@ -3,8 +3,7 @@
  * itself: 1e-6 of the largest. Operands hold no two equal numbers and none near 0, so that no kink lies within a difference; at kinks the lines of kinks[] say what PyTorch has. Every
  * op whose gradient is not stopped or refused has a line.
  *
- * Then the derived graph is broken, one node at a time: a sign, a factor, a missing part of a sum, operands the wrong way around. What share of that the differences
- * notice is held to 95 in a hundred. */
+ * Then the derived graph is broken, one node at a time (support/mutate.h). What share of that the differences notice is held to 95 in a hundred. */
 #include "support/support.h"
 
 #include <math.h>
@@ -16,6 +15,7 @@
 #include "pass/gradient/gradient.h"
 #include "support/evaluate.h"
 #include "support/lines.h"
+#include "support/mutate.h"
 
 enum { MOST_MUTANTS = 1 << 14 };
 
@@ -223,75 +223,6 @@ static dw_status error_of(const line_graph *l, const ir_graph *joint, double *er
 
 /* ---- mutants ---- */
 
-typedef enum mutation { MUTATION_SIGN, MUTATION_FACTOR, MUTATION_PART, MUTATION_SWAP, MUTATION_TURN, MUTATIONS } mutation;
-
-static ir_node *node_at(ir_graph *graph, int order) {
-    ir_node *node = graph->first;
-    while (node != NULL && node->order != order) node = node->next;
-    return node;
-}
-
-/* The node's result in another way, in place of it where it is used. false: that does not exist here. */
-static bool mutate(ir_graph *graph, ir_node *node, mutation kind) {
-    ir_value *y = ir_out(node), *made = NULL;
-    double number;
-    if (ir_use_count(graph, y) == 0 || num_info(y->type.format)->class != NUM_FLOAT || (node->op == OP_fill && ir_real(node, OP_ATTR_value) == 0) || (ir_is_scalar(y, &number) && number == 0)) return false;
-    graph->origin = (ir_origin){0};
-    graph->cursor = node->next;
-    const bool two = node->n_in == 2 && (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0;
-    dw_status status = DW_OK;
-    ir_value *scalar;
-    switch (kind) {
-    case MUTATION_SIGN: status = ir_emit_1(graph, OP_neg, y, &made); break;
-    case MUTATION_FACTOR:
-        status = ir_emit_scalar(graph, y->type.format, 0.5, &scalar);
-        if (status == DW_OK) status = ir_emit_2(graph, OP_mul, y, scalar, &made);
-        break;
-    case MUTATION_PART:   /* of a sum the first operand alone; of a reduction the first element */
-        if (node->op == OP_add && op_type_equal(&ir_in(node, 0)->type, &y->type)) made = ir_in(node, 0);
-        if (node->op == OP_sum) {
-            const int64_t *axes;
-            int64_t size;
-            op_attr_ints(&node->attrs, OP_ATTR_axes, &axes);
-            if (!dim_is_constant(ir_in(node, 0)->type.dims[axes[0]], &size) || size < 2) return false;
-            dim zero = dim_constant(graph->dims, 0), one = dim_constant(graph->dims, 1);
-            status = ir_emit_slice(graph, ir_in(node, 0), (int)axes[0], zero, one, 1, &made);
-            if (status == DW_OK) status = ir_emit(graph, OP_sum, 1, (ir_value *[]){made}, node->attrs.count, node->attrs.items, &made);
-        }
-        break;
-    case MUTATION_SWAP:
-        if (!two || (op_get(node->op)->traits & OP_TRAIT_COMMUTES) != 0 || ir_in(node, 0) == ir_in(node, 1)) return false;
-        status = ir_emit_2(graph, node->op, ir_in(node, 1), ir_in(node, 0), &made);
-        break;
-    case MUTATION_TURN: {   /* an operand of a product the other way around, where its shape allows it */
-        if (node->op != OP_matmul) return false;
-        op_attr attrs[OP_ATTR_COUNT];
-        int count = 0;
-        for (int i = 0; i < node->attrs.count; i++) {
-            if (node->attrs.items[i].id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
-        }
-        attrs[count++] = op_set_bool(OP_ATTR_bt, !ir_bool(node, OP_ATTR_bt));
-        status = ir_emit(graph, OP_matmul, node->n_in, (ir_value *[]){ir_in(node, 0), ir_in(node, 1)}, count, attrs, &made);
-        break;
-    }
-    case MUTATIONS: break;
-    }
-    graph->cursor = NULL;
-    if (status != DW_OK || made == NULL || !op_type_equal(&made->type, &y->type)) return false;
-    ir_node *const own[] = {made->node, made->kind == IR_RESULT ? made->node->previous : NULL};
-    ir_use *next;
-    for (ir_use *use = y->uses; use != NULL; use = next) {
-        next = use->next;
-        if (made->kind != IR_RESULT || kind == MUTATION_PART || (use->node != own[0] && use->node != own[1])) {
-            if (use->node != made->node) ir_set_operand(use->node, use->index, made);
-        }
-    }
-    for (size_t i = 0; i < graph->output_count; i++) {
-        if (graph->outputs[i].value == y) ir_set_output(graph, i, made);
-    }
-    return ir_sort(graph) == DW_OK;
-}
-
 /* The same place of a rule is broken in every line of its op: where one line notices it, it is noticed, as some show what others do not. */
 static struct mutant *find_mutant(checking *k, const line_graph *l, op_id node, int place, int nodes, int kind) {
     for (int i = 0; i < k->mutant_count; i++) {
@@ -316,8 +247,7 @@ static void run_mutants(checking *k, const line_graph *l, const ir_graph *joint)
             double error = 0;
             int operand = 0;
             ok(k, l, ir_graph_clone(joint, &mutant));
-            if (mutate(mutant, node_at(mutant, node->order), (mutation)kind)) {
-                ir_renumber(mutant);
+            if (mutate(mutant, node->order, (mutation)kind)) {
                 struct mutant *m = find_mutant(k, l, node->op, place, nodes, kind);
                 if (!m->caught) m->caught = error_of(l, mutant, &error, &operand) != DW_OK || error > BOUND;
             }
@@ -402,9 +332,8 @@ static void broken_gradients_are_noticed(void **state) {
     run_lines(&k);
     for (int i = 0; i < k.mutant_count; i++) {
         const struct mutant *m = &k.mutants[i];
-        static const char *const kinds[MUTATIONS] = {"another sign", "half of it", "a part of a sum", "operands the other way around", "b the other way around"};
         caught += m->caught;
-        if (!m->caught) print_message("unnoticed: %s: %s, node %d of %d, %s\n", m->line, kinds[m->kind], m->place, m->nodes, op_get(m->node)->name);
+        if (!m->caught) print_message("unnoticed: %s: %s, node %d of %d, %s\n", m->line, mutation_name((mutation)m->kind), m->place, m->nodes, op_get(m->node)->name);
     }
     print_message("%d of %d mutants were noticed\n", caught, k.mutant_count);
     assert_true(k.mutant_count > 100 && caught >= 0.95 * k.mutant_count);
