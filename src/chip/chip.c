@@ -24,24 +24,36 @@ typedef struct chip_row {
     {#name, CHIP_CPU, 0, 1, ghz, us, gbs_max, {[CHIP_RATE_memory] = gbs, [CHIP_RATE_f32] = f32 * 1e-3, [CHIP_RATE_bf16] = bf16 * 1e-3, [CHIP_RATE_fp8] = bf16 * 1e-3, \
                                                [CHIP_RATE_fp4] = bf16 * 1e-3}, 0, cache, 0, features},
 #define CHIP_MEASURED(...)
+#define CHIP_PROCESSOR(...)
 static const chip_row rows[] = {
 #include "chip/chip.def"
 };
 #undef CHIP_GPU
 #undef CHIP_CPU
 #undef CHIP_MEASURED
+#undef CHIP_PROCESSOR
 #undef HAS
 
 enum { WHOLE, ALONE, UNIT, FIT };
 #define CHIP_GPU(...)
 #define CHIP_CPU(...)
+#define CHIP_PROCESSOR(...)
 #define CHIP_MEASURED(chip, rate, by, value, date, source) {#chip, CHIP_RATE_##rate, (by) == ALONE, value, date, source},
 static const chip_measurement measurements[] = {
+#include "chip/chip.def"
+};
+#undef CHIP_MEASURED
+#undef CHIP_PROCESSOR
+
+#define CHIP_MEASURED(...)
+#define CHIP_PROCESSOR(name, level, vendor, family, ghz, gbs, f32, bf16, date) {name, #level, #vendor, family, ghz, gbs, f32, bf16, date},
+static const struct { const char *name, *level, *vendor; int family; double clock_ghz, gbytes_per_s, f32, bf16; const char *date; } processors[] = {
 #include "chip/chip.def"
 };
 #undef CHIP_GPU
 #undef CHIP_CPU
 #undef CHIP_MEASURED
+#undef CHIP_PROCESSOR
 
 static const chip_link_row links[] = {
 #define CHIP_LINK(name, us, gbs, date, source) {#name, us * 1e-6, gbs * 1e9, date, source},
@@ -141,6 +153,20 @@ void chip_row_caps(int index, int threads, chip_caps *caps) {
     snprintf(caps->name, sizeof caps->name, "%s", row->name);
 }
 
+static void set_expected(chip_caps *caps, chip_rate rate, double of_thread, double most) { caps->rates[rate].measured = caps->rates[rate].expected = smaller(of_thread * caps->units, most); }
+
+void chip_take_processor(chip_caps *caps, const char *vendor, int family) {
+    const chip_row *row = find_row(caps->name);
+    for (size_t i = 0; i < COUNT_OF(processors); i++) {
+        if (strcmp(processors[i].level, caps->name) != 0 || strcmp(processors[i].vendor, vendor) != 0 || processors[i].family != family) continue;
+        caps->clock_hz = processors[i].clock_ghz * 1e9;
+        set_expected(caps, CHIP_RATE_memory, processors[i].gbytes_per_s * 1e9, row->gbytes_per_s_max * 1e9);
+        set_expected(caps, CHIP_RATE_f32, processors[i].f32 * 1e9, INFINITY);
+        for (int rate = CHIP_RATE_bf16; rate <= CHIP_RATE_fp4; rate++) set_expected(caps, (chip_rate)rate, processors[i].bf16 * 1e9, INFINITY);   /* fewer bits are multiplied as bf16 */
+        snprintf(caps->processor, sizeof caps->processor, "%s, %s", processors[i].name, processors[i].date);
+    }
+}
+
 void chip_scale(chip_caps *caps, int units) {
     const double part = (double)units / caps->units;
     for (int i = 0; i < CHIP_RATE_COUNT; i++) {
@@ -197,12 +223,12 @@ uint64_t chip_hash(const chip_caps *caps) {
     return base_hash(facts, sizeof facts, hash);
 }
 
-/* ", 989 TFLOP/s bf16 (828 measured)"; of a CPU, whose rates are small and were never measured one by one, ", 250 GFLOP/s f32". */
+/* ", 989 TFLOP/s bf16 (828 measured)"; of a CPU, whose rates are small and were measured together, ", 250 GFLOP/s f32". */
 static void print_rate(text *text, const chip_caps *caps, chip_rate rate) {
     const chip_rates *r = &caps->rates[rate];
     if (!(r->nominal > 0)) return;
     if (caps->kind == CHIP_CPU) {
-        text_printf(text, ", %.4g GFLOP/s %s", r->nominal * 1e-9, rate_rows[rate].name);
+        text_printf(text, ", %.4g GFLOP/s %s", r->expected * 1e-9, rate_rows[rate].name);
         return;
     }
     text_printf(text, ", %.5g %s %s", r->nominal / rate_rows[rate].scale, rate_rows[rate].unit, rate_rows[rate].name);
@@ -220,6 +246,7 @@ void chip_print(text *text, const chip_caps *caps) {
     for (int i = CHIP_RATE_f32; i < (caps->kind == CHIP_CPU ? CHIP_RATE_fp8 : CHIP_RATE_COUNT); i++) print_rate(text, caps, (chip_rate)i);
     text_printf(text, ", %.5g GB/s (", (caps->kind == CHIP_CPU ? memory->expected : memory->nominal) * 1e-9);
     if (caps->kind == CHIP_GPU && memory->measured > 0) text_printf(text, "%.5g measured)", memory->measured * 1e-9);
+    else if (caps->processor[0] != '\0') text_printf(text, "as measured of %s)", caps->processor);
     else text_add(text, memory->measured > 0 ? "measured)" : "from the chip table)");
     if (caps->memory_bytes > 0) text_printf(text, ", %.1f GB", (double)caps->memory_bytes * 1e-9);
     const char *separator = "; ";

@@ -44,6 +44,7 @@ typedef struct chip_rates { double nominal, measured, expected; } chip_rates;
 typedef struct chip_caps {
     char name[32];                /* a row's name: "h200", "b200", "cpu-avx512bf16" */
     char model[96];               /* what the machine calls itself; "" for a row */
+    char processor[48];           /* whose rates a CPU is expected to have, and when they were measured: "AMD Zen 4, 2026-11-28"; "": those of its level */
     chip_kind kind;
     int arch;                     /* GPUs: compute capability x 10 (90, 100, ..); CPUs: 0 */
     uint64_t features;            /* bit i: chip_feature i */
@@ -72,6 +73,8 @@ int chip_cluster_blocks(const chip_caps *caps);
 static inline double chip_bytes_per_s(const chip_caps *caps) { return caps->rates[CHIP_RATE_memory].expected; }
 /* Expected FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them, FP4 by K = 64. */
 double chip_flops(const chip_caps *caps, dw_format format);
+/* The rates that were measured of such a processor at the level, if they were, by cpuid's words: "AuthenticAMD", 25. */
+void chip_take_processor(chip_caps *caps, const char *vendor, int family);
 /* So many multiprocessors instead of the row's: products go at that part of the rates. */
 void chip_scale(chip_caps *caps, int units);
 const char *chip_rate_name(chip_rate rate);

@@ -5,6 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 /* __builtin_cpu_supports asks cpuid and, for the wide registers, xgetbv. */
 static uint64_t cpu_features(void) {
     uint64_t features = 0;
@@ -20,6 +24,21 @@ static uint64_t cpu_features(void) {
     if (avx512 && __builtin_cpu_supports("avx512bf16")) features |= UINT64_C(1) << CHIP_avx512bf16;
 #endif
     return features;
+}
+
+/* Vendor and family, as cpuid has them; "" and 0 elsewhere. */
+static int cpu_family(char vendor[13]) {
+    vendor[0] = '\0';
+#if defined(__x86_64__)
+    unsigned a, words[4] = {0}, rest;
+    if (!__get_cpuid(0, &a, &words[0], &words[2], &words[1]) || !__get_cpuid(1, &a, &rest, &rest, &rest)) return 0;
+    memcpy(vendor, words, 12);
+    vendor[12] = '\0';
+    const unsigned family = a >> 8 & 0xf;
+    return (int)(family == 0xf ? family + (a >> 20 & 0xff) : family);
+#else
+    return 0;
+#endif
 }
 
 /* The model's name as Linux has it; left as it is elsewhere. */
@@ -84,6 +103,9 @@ dw_status device_probe_cpu(dw_context *context, const char *level, int threads, 
         }
     }
     if (!found) return fail_unknown(context, level);
+    char vendor[13];
+    const int family = cpu_family(vendor);
+    chip_take_processor(caps, vendor, family);
     read_model(caps->model, sizeof caps->model);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     caps->memory_bytes = positive(pages) * positive(page);

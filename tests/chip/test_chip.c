@@ -120,6 +120,35 @@ static void units_of_a_chip_are_expected_to_be_as_those_of_its_generation(void *
     dw_context_destroy(context);
 }
 
+/* A plan is bound to the level, whatever its processor does. */
+static void a_processor_that_was_measured_is_expected_to_do_what_it_did(void **state) {
+    dw_context *context;
+    text out;
+    chip_caps other;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps level = chip_of(context, "cpu-avx512bf16");
+    chip_caps measured = level;
+    chip_take_processor(&measured, "AuthenticAMD", 25);
+    for (int i = CHIP_RATE_f32; i <= CHIP_RATE_fp4; i++) {
+        assert_true(measured.rates[i].nominal == level.rates[i].nominal && measured.rates[i].expected < level.rates[i].expected);
+        assert_true(measured.rates[i].expected == measured.rates[i].measured);
+    }
+    assert_true(chip_hash(&measured) == chip_hash(&level));
+    text_init(&out, context);
+    chip_print(&out, &measured);
+    assert_non_null(strstr(text_string(&out), " GB/s (as measured of AMD Zen 4, "));
+    text_free(&out);
+    other = level;
+    chip_take_processor(&other, "GenuineIntel", 25);
+    chip_take_processor(&other, "AuthenticAMD", 24);
+    assert_memory_equal(&other, &level, sizeof level);
+    assert_int_equal(chip_find(context, "cpu-avx512bf16", 1000, &measured), DW_OK);
+    chip_take_processor(&measured, "AuthenticAMD", 25);
+    assert_true(chip_bytes_per_s(&measured) == 400e9);       /* the chip's, of however many threads */
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_measurement_is_of_a_chip_and_dated),
@@ -128,6 +157,7 @@ int main(void) {
         cmocka_unit_test(fp4_is_estimated_by_instructions_of_k_64),
         cmocka_unit_test(fewer_multiprocessors_multiply_less_and_read_as_fast),
         cmocka_unit_test(units_of_a_chip_are_expected_to_be_as_those_of_its_generation),
+        cmocka_unit_test(a_processor_that_was_measured_is_expected_to_do_what_it_did),
         cmocka_unit_test(both_rates_are_printed_and_a_question_mark_where_nobody_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
