@@ -39,7 +39,7 @@ struct orders {
 static size_t padded(size_t bytes) { return base_align_up(bytes, GAP); }
 
 static void put(orders *o, const void *from, size_t bytes) {
-    memcpy(o->block + o->at, from, bytes);
+    if (bytes > 0) memcpy(o->block + o->at, from, bytes);
     o->at += padded(bytes);
 }
 

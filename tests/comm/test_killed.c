@@ -1,4 +1,4 @@
-/* Ranks that are processes, of which one is killed at any moment: while they meet, make their models, or run. The others get LOST in time, with the rank that is gone and, in a run, the op and
+/* Ranks that are processes, of which one is killed at any moment: while they meet, make their models, run, or have a service. The others get LOST in time, with the rank that is gone and, in a run, the op and
  * its layer. The engine is the caller's, over sockets, and says no more than what it sees: who closed, who did not come. */
 #include "comm/comm.h"
 #include "deepwell/deepwell.h"
@@ -13,13 +13,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORLD = 3, TIMES = 100, WORDS = 128, MESSAGE = 512 };
+enum { WORLD = 3, TIMES = 100, SERVED = 30, WORDS = 128, MESSAGE = 512 };
 static const double TIMEOUT_S = 2;
 
 static const char GRAPH[] =
     "graph three\n  input x f32[40]\n"
     "  %1 = all_reduce x {over=\"tp\",ranks=3,by=\"sum\"} at \"mlp.down\"\n"
     "  %2 = all_gather %1 {axis=0,over=\"tp\",ranks=3} at \"lm_head\"\n  output y %2\n";
+
+/* Decodes: lookup and attention by heads, logits by vocabulary. */
+static const char SERVED_GRAPH[] =
+    "graph served\n  symbol b 1..4\n  symbol s 1..64\n  input ids i64[b,s]\n  param t f32[12,6]\n  %1 = take t, ids {axis=0} at \"embed\"\n  %2 = reshape %1 {shape=[b,s,3,2]}\n"
+    "  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = attention %3, %3, %3 {scale=1.5,causal=true} at \"attn\"\n  %5 = transpose %4 {order=[0,2,1,3]}\n"
+    "  %6 = reshape %5 {shape=[b,s,6]}\n  %7 = matmul %6, t {bt=true} at \"lm_head\"\n  output logits %7\n";
 
 /* ---- an engine over sockets: peers[i] reaches rank i ---- */
 
@@ -99,14 +105,52 @@ static dw_status run_once(dw_session *session, int rank, bool *is_wrong) {
     return status;
 }
 
+/* Requests without end, until one ends by a fault; then the service stops with the reason. */
+static dw_status lead(dw_context *context, dw_service *service, answer *a) {
+    static const int64_t ids[] = {1, 5, 2};
+    dw_event events[64];
+    uint64_t request;
+    bool faults = false;
+    TRY(dw_service_start(context, service));
+    for (int open = 0; !faults;) {
+        for (; open < 3; open++)
+            if (dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 8}, &request) != DW_OK) faults = true;
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int i = 0; i < count; i++) {
+            open -= events[i].end != DW_END_NONE;
+            faults |= events[i].end == DW_END_FAULT;
+            a->is_wrong |= events[i].end == DW_END_FAULT && strstr(events[i].message, "LOST") == NULL;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return dw_service_stop(context, service, 0);
+}
+
+static dw_status serve(dw_context *context, dw_comm *comm, int tells, answer *a) {
+    static float weights[12 * 6];
+    const dw_named_tensor weight = {"t", {.format = DW_FORMAT_f32, .rank = 2, .dims = {12, 6}, .strides = {6, 1}, .data = weights}};
+    dw_graph *graph;
+    dw_model *model;
+    dw_service *service;
+    for (int i = 0; i < 12 * 6; i++) weights[i] = (float)(i * 7 % 11) / 4 - 1;
+    TRY(dw_graph_parse(context, "text", SERVED_GRAPH, strlen(SERVED_GRAPH), &graph));
+    TRY(dw_graph_bind(graph, 1, &weight));
+    TRY(dw_model_create(context, graph, &(dw_model_options){.comm = comm, .shard = "all", .flags = DW_MODEL_GENERATE_ONLY}, &model));
+    TRY(dw_service_create(context, model, &(dw_service_options){.rows = 2, .context = 32, .page_tokens = 16}, &service));
+    a->in_a_run = true;
+    if (write(tells, "R", 1) != 1) _exit(2);
+    return dw_service_leads(service) ? lead(context, service, a) : dw_service_follow(context, service);
+}
+
 /* Tells the test that it has begun to run, and runs until a call fails. */
-static dw_status live(dw_context *context, sockets *s, int tells, answer *a) {
+static dw_status live(dw_context *context, sockets *s, int tells, bool serves, answer *a) {
     const dw_collectives engine = {all_gather, all_to_all, s, words_of};
     dw_comm *comm;
     dw_graph *graph;
     dw_model *model;
     dw_session *session;
     TRY(dw_comm_create(context, "cpu", &(dw_comm_options){.rank = s->rank, .world = WORLD, .engine = &engine}, &comm));
+    if (serves) return serve(context, comm, tells, a);
     TRY(dw_graph_parse(context, "text", GRAPH, strlen(GRAPH), &graph));
     TRY(dw_model_create(context, graph, &(dw_model_options){.comm = comm}, &model));
     TRY(dw_session_create(context, model, NULL, &session));
@@ -116,7 +160,7 @@ static dw_status live(dw_context *context, sockets *s, int tells, answer *a) {
 }
 
 /* A process; what it leaves behind ends with it. */
-static void be_rank(int rank, int pairs[WORLD][WORLD], int tells) {
+static void be_rank(int rank, int pairs[WORLD][WORLD], int tells, bool serves) {
     sockets s = {.rank = rank};
     answer a = {0};
     dw_context *context;
@@ -125,7 +169,7 @@ static void be_rank(int rank, int pairs[WORLD][WORLD], int tells) {
             if (i == rank) s.peers[j] = pairs[i][j];
             else if (i != j) close(pairs[i][j]);
     if (dw_context_create(&(dw_context_options){.threads = 1}, &context) != DW_OK) _exit(2);
-    a.status = live(context, &s, tells, &a);
+    a.status = live(context, &s, tells, serves, &a);
     a.at_s = base_now();
     snprintf(a.message, sizeof a.message, "%s", dw_context_error(context));
     _exit(write(tells, "A", 1) != 1 || write(tells, &a, sizeof a) != (ssize_t)sizeof a);
@@ -133,7 +177,7 @@ static void be_rank(int rank, int pairs[WORLD][WORLD], int tells) {
 
 typedef struct started { pid_t pids[WORLD]; int heard[WORLD]; } started;
 
-static void start_all(started *all) {
+static void start_all(started *all, bool serves) {
     int pairs[WORLD][WORLD];
     for (int i = 0; i < WORLD; i++)
         for (int j = i + 1; j < WORLD; j++) {
@@ -148,7 +192,7 @@ static void start_all(started *all) {
         all->heard[i] = tells[0];
         all->pids[i] = fork();
         assert_true(all->pids[i] >= 0);
-        if (all->pids[i] == 0) be_rank(i, pairs, tells[1]);
+        if (all->pids[i] == 0) be_rank(i, pairs, tells[1], serves);
         close(tells[1]);
     }
     for (int i = 0; i < WORLD; i++)
@@ -163,11 +207,11 @@ static char tag_of(int heard) {
 }
 
 /* how: SIGKILL or SIGSTOP, so many seconds after all have started, or have begun to run. Returns how many of the others were in a run. */
-static int lose_one(int who, int how, bool running, double after_s) {
+static int lose_one(int who, int how, bool running, bool serves, double after_s) {
     started all;
     char named[32];
     int in_runs = 0;
-    start_all(&all);
+    start_all(&all, serves);
     for (int i = 0; i < WORLD && running; i++) assert_int_equal(tag_of(all.heard[i]), 'R');
     nanosleep(&(struct timespec){.tv_nsec = (long)(after_s * 1e9)}, NULL);
     const double begin = base_now();
@@ -183,9 +227,11 @@ static int lose_one(int who, int how, bool running, double after_s) {
         snprintf(third, sizeof third, "rank %d is gone", WORLD - who - i);
         if (a.status != DW_LOST || a.at_s - begin > TIMEOUT_S + 2 || a.is_wrong || (strstr(a.message, named) == NULL && strstr(a.message, third) == NULL))
             fail_msg("rank %d, when rank %d got signal %d after %.4f s: status %d, %.3f s later, wrong: %d: %s", i, who, how, after_s, a.status, a.at_s - begin, a.is_wrong, a.message);
+        in_runs += a.in_a_run;
+        if (serves && a.in_a_run && strstr(a.message, "orders over tp") == NULL && strstr(a.message, "over tp) (step") == NULL) fail_msg("neither an order nor a step is named: %s", a.message);
+        if (serves) continue;
         if (a.in_a_run && strstr(a.message, "mlp.down") == NULL && strstr(a.message, "lm_head") == NULL) fail_msg("no layer is named: %s", a.message);
         if (a.in_a_run && strstr(a.message, "all_reduce over tp") == NULL && strstr(a.message, "all_gather over tp") == NULL) fail_msg("no op is named: %s", a.message);
-        in_runs += a.in_a_run;
     }
     kill(all.pids[who], SIGKILL);
     for (int i = 0; i < WORLD; i++) {
@@ -198,19 +244,28 @@ static int lose_one(int who, int how, bool running, double after_s) {
 static void a_rank_killed_at_any_moment_is_an_error_of_the_others(void **state) {
     int in_runs = 0;
     (void)state;
-    for (int i = 0; i < TIMES; i++) in_runs += lose_one((int)(num_random(1, (uint64_t)i) % WORLD), SIGKILL, i % 2 != 0, (double)(num_random(2, (uint64_t)i) % 1000) * 2e-5);
+    for (int i = 0; i < TIMES; i++) in_runs += lose_one((int)(num_random(1, (uint64_t)i) % WORLD), SIGKILL, i % 2 != 0, false, (double)(num_random(2, (uint64_t)i) % 1000) * 2e-5);
     print_message("%d of %d errors came in a run\n", in_runs, TIMES * (WORLD - 1));
     assert_true(in_runs >= TIMES);   /* those of ranks that had begun to run */
 }
 
+static void a_rank_of_a_service_is_no_other(void **state) {
+    int in_runs = 0;
+    (void)state;
+    for (int i = 0; i < SERVED; i++) in_runs += lose_one(i % WORLD, SIGKILL, i % 4 != 0, true, (double)(num_random(3, (uint64_t)i) % 1000) * 2e-5);
+    print_message("%d of %d errors came in a run or at an order\n", in_runs, SERVED * (WORLD - 1));
+    assert_true(in_runs >= SERVED);
+}
+
 static void a_rank_that_stops_is_an_error_in_time(void **state) {
     (void)state;
-    for (int i = 0; i < WORLD; i++) lose_one(i, SIGSTOP, true, 0.01);
+    for (int i = 0; i < WORLD; i++) lose_one(i, SIGSTOP, true, i == 1, 0.01);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_killed_at_any_moment_is_an_error_of_the_others),
+        cmocka_unit_test(a_rank_of_a_service_is_no_other),
         cmocka_unit_test(a_rank_that_stops_is_an_error_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
