@@ -46,28 +46,42 @@ static void add_bf16(const uint16_t *restrict x, const uint16_t *restrict y, uin
     if (count % 2 != 0) z[count - 1] = (uint16_t)(rounded(widened(x[count - 1]) + widened(y[count - 1])) >> 16);
 }
 
+/* Elements of f16 that are converted at a time. To f16: nearest even; NaN becomes 0x7fff, as num says. */
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+enum { HALVES = 16 };
+static inline __m512 widened_f16(const uint16_t *x) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x)); }
+static inline __m512 sum_f16(const uint16_t *x, const uint16_t *y) { return _mm512_add_ps(widened_f16(x), widened_f16(y)); }
+static inline __m512 loaded_f32(const float *x) { return _mm512_loadu_ps(x); }
+static inline void store_f32(float *y, __m512 x) { _mm512_storeu_ps(y, x); }
+static inline void store_f16(uint16_t *y, __m512 x) {
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    _mm256_storeu_si256((__m256i *)y, _mm256_mask_mov_epi16(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), is_nan, _mm256_set1_epi16(0x7fff)));
+}
+#elif defined(__F16C__)
+enum { HALVES = 8 };
+static inline __m256 widened_f16(const uint16_t *x) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x)); }
+static inline __m256 sum_f16(const uint16_t *x, const uint16_t *y) { return _mm256_add_ps(widened_f16(x), widened_f16(y)); }
+static inline __m256 loaded_f32(const float *x) { return _mm256_loadu_ps(x); }
+static inline void store_f32(float *y, __m256 x) { _mm256_storeu_ps(y, x); }
+static inline void store_f16(uint16_t *y, __m256 x) {
+    const __m128i nan = _mm256_cvtps_ph(_mm256_cmp_ps(x, x, _CMP_UNORD_Q), _MM_FROUND_TO_NEAREST_INT);   /* some NaN, else 0 */
+    const __m128i is_nan = _mm_cmpgt_epi16(_mm_and_si128(nan, _mm_set1_epi16(0x7fff)), _mm_setzero_si128());
+    _mm_storeu_si128((__m128i *)y, _mm_blendv_epi8(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7fff), is_nan));
+}
+#endif
+
 static void from_f16(const uint16_t *restrict x, float *restrict y, int64_t count) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+    for (; i + HALVES <= count; i += HALVES) store_f32(y + i, widened_f16(x + i));
 #endif
     for (; i < count; i++) y[i] = num_f16_to_f32(x[i]);
 }
 
-#if defined(__F16C__)
-static inline __m256 widened_f16(const uint16_t *x) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x)); }
-
-static inline __m128i narrowed_f16(__m256 x) {
-    const __m128i nan = _mm256_cvtps_ph(_mm256_cmp_ps(x, x, _CMP_UNORD_Q), _MM_FROUND_TO_NEAREST_INT);   /* some NaN, else 0 */
-    const __m128i is_nan = _mm_cmpgt_epi16(_mm_and_si128(nan, _mm_set1_epi16(0x7fff)), _mm_setzero_si128());
-    return _mm_blendv_epi8(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), _mm_set1_epi16(0x7fff), is_nan);
-}
-#endif
-
 static void to_f16(const float *restrict x, uint16_t *restrict y, int64_t count) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8) _mm_storeu_si128((__m128i *)(y + i), narrowed_f16(_mm256_loadu_ps(x + i)));
+    for (; i + HALVES <= count; i += HALVES) store_f16(y + i, loaded_f32(x + i));
 #endif
     for (; i < count; i++) y[i] = num_f32_to_f16(x[i]);
 }
@@ -75,7 +89,7 @@ static void to_f16(const float *restrict x, uint16_t *restrict y, int64_t count)
 static void add_f16(const uint16_t *restrict x, const uint16_t *restrict y, uint16_t *restrict z, int64_t count) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= count; i += 8) _mm_storeu_si128((__m128i *)(z + i), narrowed_f16(_mm256_add_ps(widened_f16(x + i), widened_f16(y + i))));
+    for (; i + HALVES <= count; i += HALVES) store_f16(z + i, sum_f16(x + i, y + i));
 #endif
     for (; i < count; i++) z[i] = num_f32_to_f16(num_f16_to_f32(x[i]) + num_f16_to_f32(y[i]));
 }
