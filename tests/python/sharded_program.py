@@ -72,9 +72,11 @@ async def texts_of(service):
         return [[(event.id, event.logprob) async for event in stream] for stream in streams], [event.end async for event in late][-1]
 
 
-def served(comm):
-    """What the rank that leads has of its texts; the others follow it."""
-    engine = dw.compile(CARRIED, mesh=comm, shard="all", threads=1)
+def served(comm, place):
+    """What the rank that leads has of its texts, from one file that all ranks map; the others follow it."""
+    file = os.path.join(place, "served.dw")
+    dw.compile(CARRIED, mesh=comm, shard="all", threads=1).save(file)
+    engine = dw.load(file, mesh=comm, threads=1)
     service = serve.Service(engine, rows=2, page_tokens=16, context=256)
     assert service.leads == (comm.rank == 0)
     if service.leads:
@@ -106,7 +108,7 @@ def main(rank, world, port, place, *command):
     error = float((made - expected).norm() / expected.norm())
     part = float((again - model(ids[:1, :5])).norm() / expected.norm())
     text = sharded.deepwell.explain()
-    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm, place), "served": served(comm)}))
+    print(json.dumps({"error": max(error, part), "bits": made.numpy().tobytes().hex()[:64], "splits": [line.split()[:2] for line in text.splitlines() if line.startswith("  blocks.*")][:16], "refusal": refusal(model, comm), "parallel": parallel_program.answers(mesh, comm, place), "served": served(comm, place)}))
     dist.destroy_process_group()
 
 
