@@ -194,32 +194,36 @@ def attention_claims():
 
 
 def attention_tiles():
-    """{entry: its row of kernels/attention/tcgen05/tiles.def} of those that hide by position alone."""
-    found = {}
-    for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", "name width value_width emulated scores texts".split()):
+    """{entry: its row of kernels/attention/tcgen05/tiles.def, or of codes.def beside it} of those that hide by position alone."""
+    columns = "name width value_width emulated scores texts codes".split()
+    found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns)}
+    for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", columns):
         if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0":
             found.update({f"attention_tcgen05_{element}_{row['name']}": row for element in ("bf16", "f16")})
     return found
 
 
 def audit_attention(blocks, row, findings):
-    claims, pairs, steps = attention_claims(), 128 // 2 * int(row["emulated"]) // 8, (int(row["width"]) + 128) // 16
+    has_codes, has_key_scale, has_scales = row["codes"] != "ATTEND_HALVES", row["codes"] == "ATTEND_E4M3", row["codes"] == "ATTEND_MXFP8"
+    claims, pairs, steps = attention_claims(), 128 // 2 * int(row["emulated"]) // 8, int(row["width"]) // (32 if has_codes else 16) + 128 // 16
     softens = [loop for loop in loops_around(blocks, ("STTM",), ("SYNCS", "MUFU")) if loop.count("MUFU") > 0]   # those that scale sums have none of their own
     multiplies = loops_around(blocks, MATRIX, WAIT)
     if len(softens) != 1 or len(multiplies) != 1:
         findings.append(("formula", f"{len(softens)} loops of softmax and {len(multiplies)} of products, one of each is wanted"))
         return 0, 0
-    most = claims["SOFTEN_INSTRUCTIONS"] + claims["EMULATED_INSTRUCTIONS"] * pairs + HIDING + SELDOM
-    if len(softens[0].instructions) > most or softens[0].count(*GLOBAL) > 0:
+    most = claims["SOFTEN_INSTRUCTIONS"] + claims["EMULATED_INSTRUCTIONS"] * pairs + HIDING + SELDOM + has_key_scale * claims["FACTOR_INSTRUCTIONS"]
+    if len(softens[0].instructions) > most or softens[0].count(*GLOBAL) > has_key_scale:
         findings.append(("soften", f"{len(softens[0].instructions)}"))
     powers = sum(i.name.startswith("MUFU.EX2") for i in softens[0].instructions)
     if powers != 128 - 2 * pairs + 1:
         findings.append(("powers", f"{powers}"))
     each = len(multiplies[0].instructions) / 2
-    if each > claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps:
+    if each > claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps + has_key_scale * claims["CODES_INSTRUCTIONS"] + has_scales * claims["SCALES_INSTRUCTIONS"]:
         findings.append(("issue", f"{each:g}"))
     if multiplies[0].count(*MATRIX) != 2 * steps:
         findings.append(("formula", f"{multiplies[0].count(*MATRIX)} matrix instructions of two tiles' block, {2 * steps} are needed"))
+    if multiplies[0].count("UTCCP") != 2 * 2 * has_scales:
+        findings.append(("formula", f"{multiplies[0].count('UTCCP')} copies of scales of two tiles' block, {2 * 2 * has_scales} are needed"))
     return each, powers
 
 

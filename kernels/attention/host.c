@@ -50,6 +50,23 @@ const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
+const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, dw_format k, text *why) {
+    const op_type *const *in = problem->in, *out = problem->out[0];
+    int64_t width, value_width;
+    if (in[ATTENTION_Q]->format != q || in[ATTENTION_K]->format != k || in[ATTENTION_V]->format != DW_FORMAT_bf16 || !is_half(out->format)) {
+        text_printf(why, "q is %s, k %s, v %s and the result %s; of codes it multiplies %s and %s, with v in bf16 and a result of 16 bits", dw_format_name(in[ATTENTION_Q]->format),
+                    dw_format_name(in[ATTENTION_K]->format), dw_format_name(in[ATTENTION_V]->format), dw_format_name(out->format), dw_format_name(q), dw_format_name(k));
+        return text_string(why);
+    }
+    for (int i = ATTENTION_MASK; i < problem->n_in; i++)
+        if (in[i] != NULL && i != ATTENTION_SINK) return "q and k are in blocks, and there is a mask, a bias, or rows, positions or pages of a cache";
+    if (op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0)) return "q and k are in blocks, and scores have a cap, or a scale that is not positive";
+    if (!dim_is_constant(in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width % 16 == 0 && value_width % 8 == 0 && width > 0 && value_width > 0 && width <= ATTENTION_CODES_WIDTH && value_width <= ATTENTION_CODES_WIDTH) return NULL;
+    text_printf(why, "heads are %lld and %lld wide; of codes it takes multiples of 16 and of 8 up to %d", (long long)width, (long long)value_width, ATTENTION_CODES_WIDTH);
+    return text_string(why);
+}
+
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in) {
     kernel_problem plain = *problem;
     for (int i = 0; i < problem->n_in; i++) in[i] = problem->in[i];
@@ -231,6 +248,25 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
         if (i > 0) map->strides[i - 1] = moves ? (uint64_t)(x->strides[axis] * 2) : 16;
     }
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+void attention_take_codes(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *map, const void *scales) {
+    const dw_tensor *x = run->call.in[index];
+    const uint64_t width = (uint64_t)x->dims[3], count = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], batches = (uint64_t)x->dims[0];
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
+        .dims = {width, count, heads, batches}, .strides = {width, width * count, width * count * heads}, .box = {ATTENTION_CODES_WIDTH, (uint32_t)rows, 1, 1},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, map, 0);
+    cuda_slot(launch, KERNEL_SLOT_SCALES, index, scales, 0);
+}
+
+const char *attention_lacks_code_maps(const op_call *call, text *why) {
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
+    if (attention_slots(call) == 0 || call->in[ATTENTION_K]->dims[0] == 0) return kernel_because(why, "there are no keys");
+    if (!attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "v does not lie in pieces of 16 bytes");
+    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
 }
 
 const char *attention_lacks_maps(const op_call *call, text *why) {

@@ -32,6 +32,15 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
 /* Can a tensor map describe it: an operand of 16 bits and four axes, whose rows are neighbouring elements, and whose other axes step by multiples of 16 bytes? */
 bool attention_has_map(const dw_tensor *x);
 
+/* Of heads whose q and k are multiplied as codes: they fill a row of a swizzle at most. */
+enum { ATTENTION_CODES_WIDTH = 128 };
+/* Why a call is not one of a q and a k of these formats of codes, a v in bf16 and results of 16 bits, whose scores nothing but position hides, and heads that are multiples of 16 wide, values of 8; NULL: it is one. */
+const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, dw_format k, text *why);
+/* Codes lie as a whole: why no tensor maps describe v and the result, or there are no keys; NULL: they do. */
+const char *attention_lacks_code_maps(const op_call *call, text *why);
+/* The map of q's or k's codes, in boxes of rows that are filled up to the width of a swizzle, and the address of their scales, at fields of the launch's arguments. */
+void attention_take_codes(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *map, const void *scales);
+
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. The second: of one result. */
 const char *attention_reject_half_operands(const kernel_problem *problem, text *why);
 const char *attention_reject_halves(const kernel_problem *problem, text *why);

@@ -35,13 +35,13 @@ static problem problem_of(const kernel_attend *k, const kernel_attention *p, con
 /* ---- cycles of a tile and a block ---- */
 
 static double mma_cycles(const problem *x) {
-    const double sums = x->k->rows * (double)x->k->keys * x->k->width + x->k->rows * (double)x->k->value_width * x->k->keys;
-    return at(sums / (256.0 / x->p->bits), rate(x->chip, CHIP_RATE_mma));   /* 32 bytes of k an instruction */
+    const double pairs = x->k->rows * (double)x->k->keys, bits = pairs * x->k->width * x->p->score_bits + pairs * x->k->value_width * x->p->bits;
+    return at(bits / 256, rate(x->chip, CHIP_RATE_mma));   /* 32 bytes of k an instruction */
 }
 
 /* Queries and keys of scores, and values: weights lie in tensor memory. */
 static double shared_cycles(const problem *x) {
-    const double bytes = x->p->bits / 8.0, scores = (x->k->rows + (double)x->k->keys) * x->k->width * bytes, values = (double)x->k->keys * x->k->value_width * bytes;
+    const double scores = (x->k->rows + (double)x->k->keys) * x->k->width * x->p->score_bits / 8, values = (double)x->k->keys * x->k->value_width * x->p->bits / 8;
     return at(scores + values, rate(x->chip, CHIP_RATE_shared));
 }
 
@@ -62,8 +62,8 @@ static double behind_cycles(const problem *x) {
 
 void kernel_attend_bound_of(const kernel_attend *kernel, const kernel_attention *call, const chip_caps *chip, kernel_tiles_bound *b) {
     const problem x = problem_of(kernel, call, chip);
-    const double clock = rate(chip, CHIP_RATE_clock), bytes = call->bits / 8.0, rows = call->heads * call->queries, of_key = (kernel->width + kernel->value_width) * bytes;
-    const double all_keys = call->heads / most(1, call->shared) * call->keys * of_key, queries = rows * kernel->width * bytes, results = rows * kernel->value_width * call->result_bytes;
+    const double clock = rate(chip, CHIP_RATE_clock), rows = call->heads * call->queries, of_query = kernel->width * call->score_bits / 8.0, of_key = of_query + kernel->value_width * call->bits / 8.0;
+    const double all_keys = call->heads / most(1, call->shared) * call->keys * of_key, queries = rows * of_query, results = rows * kernel->value_width * call->result_bytes;
     *b = (kernel_tiles_bound){.tiles = x.units, .waves = x.units / most(1, chip->units), .clock_hz = clock};
     b->cycles[KERNEL_RESOURCE_mma] = x.pairs * mma_cycles(&x);
     b->cycles[KERNEL_RESOURCE_shared] = x.pairs * shared_cycles(&x);
@@ -81,6 +81,6 @@ void kernel_attend_bound_of(const kernel_attend *kernel, const kernel_attention 
     const kernel_resource of_chip = b->cycles[KERNEL_RESOURCE_l2] > b->cycles[KERNEL_RESOURCE_memory] ? KERNEL_RESOURCE_l2 : KERNEL_RESOURCE_memory;
     b->limit = b->cycles[of_chip] > unit ? of_chip : of_unit;
     b->seconds = at(most(unit, b->cycles[of_chip]), clock) + rate(chip, CHIP_RATE_fixed);
-    const double useful = rows * call->seen * (kernel->width + kernel->value_width) / (256.0 / call->bits);
+    const double useful = rows * call->seen * (kernel->width * call->score_bits + kernel->value_width * call->bits) / 256;
     b->part = at(at(useful, rate(chip, CHIP_RATE_mma) * chip->units), clock * b->seconds);
 }

@@ -22,7 +22,7 @@ typedef struct kernel_attention {
     double heads, shared, queries, keys;
     double seen;                  /* keys that a query sees, on average */
     double texts;                 /* whose keys a unit goes through, on average: its queries see those of one; 0: 1 */
-    int bits;                     /* of an element of the operands */
+    int score_bits, bits;         /* of an element of q and k, and of v */
     double result_bytes;
 } kernel_attention;
 

@@ -74,6 +74,20 @@ static void a_chip_of_fast_powers_emulates_none(void **state) {
     assert_true(n.bound.part > bounded_of("b200", narrow).bound.part);
 }
 
+/* Products of codes take half the cycles. Of wide heads powers of 2 then take as long as the products, of which more are made by multiplying and adding. */
+static void codes_take_less_of_wide_heads(void **state) {
+    (void)state;
+    static const char e4m3[] = "attention fp8_1x128[4,32,8192,128] fp8_128x128[4,32,8192,128] bf16[4,32,8192,128] scale=0.09", mxfp8[] = "attention mxfp8[4,32,8192,128] mxfp8[4,32,8192,128] bf16[4,32,8192,128] scale=0.09";
+    const double halves = bounded_of("b200", wide).bound.seconds;
+    const bounded e = bounded_of("b200", e4m3), m = bounded_of("b200", mxfp8), fast = bounded_of("b300", mxfp8);
+    print_message("b200, d128, predicted: bf16 %.0f us, e4m3 %.0f us, mxfp8 %.0f us (%s)\n", 1e6 * halves, 1e6 * e.bound.seconds, 1e6 * m.bound.seconds, kernel_resource_words(m.bound.limit));
+    print_message("b300, d128, predicted: bf16 %.0f us, mxfp8 %.0f us\n", 1e6 * bounded_of("b300", wide).bound.seconds, 1e6 * fast.bound.seconds);
+    assert_string_equal(e.entry, "attention_tcgen05_e4m3_d128");
+    assert_string_equal(m.entry, "attention_tcgen05_mxfp8_d128");
+    assert_string_equal(fast.entry, "attention_tcgen05_mxfp8_d128_ex2");
+    assert_true(e.bound.seconds < 0.8 * halves && m.bound.seconds < 0.85 * halves);
+}
+
 /* FlashAttention 4 on a B200, as its authors publish it: full attention of 16384 keys. A bound above which a kernel runs is none; one of which it reaches less than half says little. */
 static void no_public_time_is_shorter(void **state) {
     (void)state;
@@ -100,6 +114,7 @@ int main(void) {
         cmocka_unit_test(powers_of_2_bind_narrow_heads),
         cmocka_unit_test(products_bind_wide_heads),
         cmocka_unit_test(a_chip_of_fast_powers_emulates_none),
+        cmocka_unit_test(codes_take_less_of_wide_heads),
         cmocka_unit_test(no_public_time_is_shorter),
         cmocka_unit_test(a_causal_mask_takes_about_half),
     };

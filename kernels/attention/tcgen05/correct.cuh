@@ -40,14 +40,43 @@ INLINE ended_row row_of_lane(const ended_row *row, int lane) {
     return other;
 }
 
+/* A row of q or k. Of codes: where its scales lie, with mxfp8 those of its blocks; factor: of e4m3 its scale. */
+typedef struct operand_row { uint64_t elements, scales; float factor; } operand_row;
+
+INLINE operand_row row_of_q(const attention_tcgen05_arguments *g, const attend_shape s, int batch, int head, int query) {
+    const attention_arguments *p = &g->call;
+    const int64_t row = ((int64_t)batch * p->heads + head) * p->queries + query;
+    operand_row q = {p->q.data + 2 * (batch * p->q_strides[0] + head * p->q_strides[1] + query * p->q_strides[2]), 0, 1};
+    if (s.codes != ATTEND_HALVES) q.elements = p->q.data + row * p->width;
+    if (s.codes == ATTEND_E4M3) q.factor = factor_at(g->q_scales, row);
+    if (s.codes == ATTEND_MXFP8) q.scales = g->q_scales + row * row_scales(p);
+    return q;
+}
+
+INLINE operand_row row_of_k(const attention_tcgen05_arguments *g, const attend_shape s, attention_slot at, int head) {
+    const attention_arguments *p = &g->call;
+    const int64_t shared = head / (int)p->shared_heads, heads = head_of_keys(p, at.row, head), row = heads * p->keys + at.slot;
+    operand_row k = {p->k.data + 2 * (at.row * p->k_strides[0] + shared * p->k_strides[1] + at.slot * p->k_strides[2]), 0, 1};
+    if (s.codes != ATTEND_HALVES) k.elements = p->k.data + row * p->width;
+    if (s.codes == ATTEND_E4M3) k.factor = factor_at(g->k_scales, heads * (last_key_scale(p) + 1) + at.slot / CODES_KEYS);
+    if (s.codes == ATTEND_MXFP8) k.scales = g->k_scales + row * row_scales(p);
+    return k;
+}
+
+INLINE float number_of(const attend_shape s, const operand_row *row, int i) {
+    if (s.codes == ATTEND_HALVES) return load_half(s.element, row->elements + 2 * i);
+    const float code = e4m3_at(row->elements, i);
+    return s.codes == ATTEND_MXFP8 ? code * small_from_e8m0(((const uint8_t *)row->scales)[i / ATTEND_SCALED]) : code;
+}
+
 /* Of a product of q and one key all lanes' parts. */
-INLINE float product_of(const attention_arguments *p, const int element, uint64_t q, uint64_t key) {
+INLINE float product_of(const attention_arguments *p, const attend_shape s, const operand_row *q, const operand_row *k) {
     float product = 0;
 #pragma unroll 1
-    for (int i = threadIdx.x % 32; i < (int)p->width; i += 32) product = fmaf(load_half(element, q + 2 * i), load_half(element, key + 2 * i), product);
+    for (int i = threadIdx.x % 32; i < (int)p->width; i += 32) product = fmaf(number_of(s, q, i), number_of(s, k, i), product);
 #pragma unroll 1
     for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
-    return product;
+    return s.codes == ATTEND_E4M3 ? product * q->factor * k->factor : product;
 }
 
 /* What a query sees: of a whole warp the same query. */
@@ -72,8 +101,8 @@ INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape 
     const attention_view view = seen_by(g, s, batch, row->query);
     const attention_extra extra = extra_of(p, view.cache, head, row->query);
     const int64_t shared = head / (int)p->shared_heads;
-    const uint64_t q = p->q.data + 2 * (batch * p->q_strides[0] + head * p->q_strides[1] + row->query * p->q_strides[2]);
-    const uint64_t k = p->k.data + 2 * shared * p->k_strides[1], v = p->v.data + 2 * shared * p->v_strides[1];
+    const operand_row q = row_of_q(g, s, batch, head, row->query);
+    const uint64_t v = p->v.data + 2 * shared * p->v_strides[1];
     const float max = row->max == -INFINITE ? 0 : row->max;
 #pragma unroll 1
     for (int col = lane; agreed(col < (int)p->value_width); col += 32) {
@@ -83,7 +112,8 @@ INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape 
             attention_slot at = {view.cache, view.start + i < (int)p->keys ? view.start + i : view.start + i - (int)p->keys};
             if (s.texts) at = slot_of(p, at.row, at.slot);
             if (at.row < 0) continue;
-            const float weight = weight_again(p, s, product_of(p, s.element, q, k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2])), extra, view.base + i, max);
+            const operand_row k = row_of_k(g, s, at, head);
+            const float weight = weight_again(p, s, product_of(p, s, &q, &k), extra, view.base + i, max);
             if (weight != 0 && col < (int)p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col)), total);
         }
         const float y = row->sum == 0 ? 0 : total / row->sum;   /* a row that sees nothing is 0 */

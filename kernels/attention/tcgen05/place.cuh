@@ -2,7 +2,7 @@
 #ifndef KERNELS_ATTENTION_TCGEN05_PLACE_CUH
 #define KERNELS_ATTENTION_TCGEN05_PLACE_CUH
 
-#include "kernels/attention/scores.cuh"
+#include "kernels/attention/codes.cuh"
 #include "kernels/attention/tcgen05/tcgen05.h"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
@@ -20,16 +20,17 @@ typedef struct attend_shape {
     int width, value_width, stages, outs;   /* of the sizes */
     int scores;                   /* ATTENTION_PLAIN; _MASKED: with a bool mask of keys that queries share; _GENERAL: capped, with any mask or bias, or the scale is not positive */
     int texts;                    /* queries may be of several texts, keys a ring or in pages */
+    int codes;                    /* what q and k are */
 } attend_shape;
 
 /* Are a row's scores products times the scale, rather than products? */
 INLINE bool is_scaled(const attend_shape s) { return s.scores == ATTENTION_GENERAL; }
 
 typedef struct attend_place {
-    uint32_t q, kv, out, said, caches;   /* smem; said: [2][128] pairs, from softmax to corrections; caches: beside published units */
+    uint32_t q, kv, out, q_scales, k_scales, said, caches;   /* smem; said: [2][128] pairs, from softmax to corrections; caches: beside published units */
     tile_schedule units;
     ring_barriers kv_ring, q_ring, out_ring, said_ring;   /* of the last three a stage is a tile's */
-    uint32_t scores, ready, rest, sums;   /* barriers [2]: scores are there; sums are corrected and three quarters of the weights there; the last quarter is; all sums are there */
+    uint32_t scores, ready, rest, sums, read;   /* barriers [2]: scores are there; sums are corrected and three quarters of the weights there; the last quarter is; all sums are there; with mxfp8: scores are in registers */
     uint32_t tmem_at, tmem;
 } attend_place;
 
@@ -38,7 +39,9 @@ INLINE attend_place place_of(const attend_shape s, uint32_t shared) {
     p.q = shared;
     p.kv = p.q + ATTEND_TILES * attend_q_bytes(s.sizes);
     p.out = p.kv + s.stages * attend_stage_bytes(s.sizes);
-    p.said = p.out + s.outs * attend_out_bytes(s.sizes);
+    p.q_scales = p.out + s.outs * attend_out_bytes(s.sizes);
+    p.k_scales = p.q_scales + ATTEND_TILES * ATTEND_SCALE_TILE;
+    p.said = p.q_scales + attend_scale_bytes(s.sizes, s.stages);
     p.caches = p.said + ATTEND_TILES * ATTEND_ROWS * 8;
     p.units = schedule_at(1, 1, ATTEND_UNITS, p.caches + ATTEND_UNITS * 16);
     p.kv_ring = ring_at(ring_end(p.units.ring, ATTEND_UNITS), s.stages);
@@ -49,7 +52,8 @@ INLINE attend_place place_of(const attend_shape s, uint32_t shared) {
     p.ready = p.scores + ATTEND_TILES * BARRIER_BYTES;
     p.rest = p.ready + ATTEND_TILES * BARRIER_BYTES;
     p.sums = p.rest + ATTEND_TILES * BARRIER_BYTES;
-    p.tmem_at = p.sums + ATTEND_TILES * BARRIER_BYTES;
+    p.read = p.sums + ATTEND_TILES * BARRIER_BYTES;
+    p.tmem_at = p.read + ATTEND_TILES * BARRIER_BYTES;
     return p;
 }
 
@@ -68,6 +72,7 @@ INLINE void init_barriers(const attend_shape s, const attend_place *p) {
         mbarrier_init(p->ready + tile * BARRIER_BYTES, 2 * TILE_WARPS);
         mbarrier_init(p->rest + tile * BARRIER_BYTES, TILE_WARPS);
         mbarrier_init(p->sums + tile * BARRIER_BYTES, 1);
+        if (s.codes == ATTEND_MXFP8) mbarrier_init(p->read + tile * BARRIER_BYTES, TILE_WARPS);
     }
     fence_mbarrier_init();
 }
@@ -241,6 +246,18 @@ INLINE void trim(const attention_tcgen05_arguments *g, attend_unit *unit) {
         if ((bits.x | bits.y | bits.z | bits.w) != 0) break;
     }
 }
+
+/* ---- codes ---- */
+
+/* Where a row of k, or of q, is counted from: of a head of a batch, all heads one behind the other. */
+INLINE int64_t head_of_keys(const attention_arguments *p, int batch, int head) { return (int64_t)batch * ((int)p->heads / (int)p->shared_heads) + head / (int)p->shared_heads; }
+/* Scales of a row with mxfp8. */
+INLINE int row_scales(const attention_arguments *p) { return ((int)p->width + ATTEND_SCALED - 1) / ATTEND_SCALED; }
+/* fp32 scales of blocks of keys, and the last of them. */
+INLINE int last_key_scale(const attention_arguments *p) { return ((int)p->keys - 1) / CODES_KEYS; }
+
+/* The scale of a row of q, or of 128 keys. Where it is NaN codes are, too. */
+INLINE float factor_at(uint64_t scales, int64_t at) { return fmaxf(__ldg((const float *)scales + at), LEAST_FACTOR); }
 
 /* ---- publishing and reading ---- */
 

@@ -6,7 +6,7 @@
 
 /* ---- loads ---- */
 
-/* 128 rows, in columns of 64. */
+/* 128 rows, in columns of 128 bytes. */
 INLINE void load_rows(const tensor_map *map, uint32_t to, uint32_t full, const int columns, int row, int head, int batch, uint64_t cache) {
 #pragma unroll
     for (int i = 0; i < columns; i++) tma_load_4d(to + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, row, head, batch, cache);
@@ -35,9 +35,48 @@ INLINE void load_block(const attention_tcgen05_arguments *g, const attend_shape 
     ring_next(turn, s.stages);
 }
 
+/* ---- scales of mxfp8: a word to a row, those of rows lane, lane + 32, .. side by side, as tcgen05.cp reads them ---- */
+
+INLINE uint32_t load_row_scales(uint64_t scales, int64_t row, const int count) {
+    const uint64_t at = scales + row * count;
+    if (count == 4) return __ldg((const uint32_t *)at);
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++) word |= i < count ? (uint32_t)__ldg((const uint8_t *)at + i) << 8 * i : 0;
+    return word;
+}
+
+/* Of 128 rows from `first` on of a head, of which there are so many. By a warp. */
+INLINE uint4 load_scales(const attention_arguments *p, uint64_t scales, int64_t head, int64_t rows, int first) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = first + 32 * i + (int)threadIdx.x % 32;
+        words[i] = row < (int)rows ? load_row_scales(scales, head * rows + row, row_scales(p)) : 0;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* To shared memory, for who is told of them behind it by one arrival. */
+INLINE void store_scales(uint32_t to, uint4 words) {
+    st_shared_u32x4(to + threadIdx.x % 32 * 16, words);
+    fence_proxy_async();
+    __syncwarp();
+}
+
+INLINE void load_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int block, const attend_unit *unit) {
+    const int head = head_of(g, unit);
+    if (s.codes == ATTEND_MXFP8) {
+        const uint4 words = load_scales(&g->call, g->k_scales, head_of_keys(&g->call, unit->cache, head), g->call.keys, block * ATTEND_KEYS);
+        ring_wait_empty(p->kv_ring, *turn);
+        store_scales(p->k_scales + turn->stage * ATTEND_SCALE_TILE, words);
+    }
+    load_block(g, s, p, g->map_k, attend_q_columns(s.sizes), turn, issues, block, head / (int)g->call.shared_heads, unit->cache);
+}
+
 /* In the order in which products read: keys 0, then values i and keys i + 1. Queries come behind the first keys, as they wait for the end of the unit before. */
 INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
-    const int columns = attend_columns(s.width), value_columns = attend_columns(s.value_width);
+    const int columns = attend_q_columns(s.sizes), value_columns = attend_columns(s.value_width);
     const bool issues = elect_one();
     ring_turn turn = ring_writer();
     uint32_t q_phase[ATTEND_TILES] = {1, 1};
@@ -45,13 +84,15 @@ INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape 
     for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
         const int head = head_of(g, &unit), shared = head / (int)g->call.shared_heads;
         if (unit.begin == unit.end) continue;
-        load_block(g, s, p, g->map_k, columns, &turn, issues, unit.begin, shared, unit.cache);
+        load_keys(g, s, p, &turn, issues, unit.begin, &unit);
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
             if (tile >= unit.tiles || !unit.opens) break;
             const ring_turn q_turn = {tile, q_phase[tile]};
             ring_wait_empty(p->q_ring, q_turn);
             q_phase[tile] ^= 1;
+            if (s.codes == ATTEND_MXFP8)
+                store_scales(p->q_scales + tile * ATTEND_SCALE_TILE, load_scales(&g->call, g->q_scales, unit.head, g->call.queries, unit.first + tile * ATTEND_ROWS));
             if (!issues) continue;
             const uint32_t full = ring_expect_full(p->q_ring, q_turn, attend_q_bytes(s.sizes));
             load_rows((const tensor_map *)g->map_q, p->q + tile * attend_q_bytes(s.sizes), full, columns, unit.first + tile * ATTEND_ROWS, head, batch_of(g, &unit), TMA_EVICT_FIRST);
@@ -59,7 +100,7 @@ INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape 
 #pragma unroll 1
         for (int block = unit.begin; block < unit.end; block++) {
             load_block(g, s, p, g->map_v, value_columns, &turn, issues, block, shared, unit.cache);
-            if (block + 1 < unit.end) load_block(g, s, p, g->map_k, columns, &turn, issues, block + 1, shared, unit.cache);
+            if (block + 1 < unit.end) load_keys(g, s, p, &turn, issues, block + 1, &unit);
         }
     }
 }
@@ -69,7 +110,21 @@ INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape 
 /* PTX ISA, "Instruction descriptor": fp32 sums, M = 128, N; and whether b's rows are k. */
 INLINE constexpr uint32_t descriptor_of(const int n, const int b_in_columns) { return (uint32_t)n / 8 << 17 | 1u << 4 | (uint32_t)(ATTEND_ROWS / 16) << 24 | (uint32_t)b_in_columns << 16; }
 
-/* scores [128, 128] = q k^T of a tile; of heads narrower than the entry only the columns that there are. */
+/* The same of mxfp8, whose sums are fp32: the type of scales, M = 128, N, and which of a row's scales they are. */
+INLINE constexpr uint32_t scaled_descriptor_of(const int n, const int scale) { return (uint32_t)n / 8 << 17 | 1u << 23 | (uint32_t)(ATTEND_ROWS / 128) << 27 | (uint32_t)scale << 4 | (uint32_t)scale << 29; }
+
+/* scores [128, 128] = q k^T of a tile, of codes 32 to a step; scales: where those of q and k lie in tensor memory. */
+INLINE void multiply_codes(const attend_shape s, uint32_t scores, uint32_t q, uint32_t k, uint32_t scales) {
+    const uint64_t rows = tcgen05_descriptor(0);
+    const uint32_t a = q >> 4, b = k >> 4;
+#pragma unroll
+    for (int step = 0; step < s.width / 32; step++) {
+        if (s.codes == ATTEND_E4M3) tcgen05_mma_f8(scores, rows | (a + 2 * step), rows | (b + 2 * step), descriptor_of(ATTEND_KEYS, 0), step > 0);
+        else tcgen05_mma_mxf8(scores, rows | (a + 2 * step), rows | (b + 2 * step), scaled_descriptor_of(ATTEND_KEYS, step), scales, scales + ATTEND_SCALE_COLUMNS, step > 0);
+    }
+}
+
+/* The same of 16 bits; of heads narrower than the entry only the columns that there are. */
 INLINE void multiply_keys(const attend_shape s, uint32_t scores, uint32_t q, uint32_t k, uint32_t formats) {
     const uint64_t rows = tcgen05_descriptor(0);
     const uint32_t a = q >> 4, b = k >> 4;
@@ -90,8 +145,15 @@ INLINE void add_values(const attend_shape s, uint32_t sums, uint32_t weights, ui
 
 /* The scores of a tile; those of its last block free its queries. */
 INLINE void issue_scores(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, int stage, bool last) {
+    const uint32_t scores = p->tmem + tile * ATTEND_KEYS, scales = p->tmem + (ATTEND_TILES - 1 - tile) * ATTEND_KEYS + ATTEND_SCALES_AT;
+    const uint32_t q = p->q + tile * attend_q_bytes(s.sizes), k = p->kv + stage * attend_stage_bytes(s.sizes);
     if (!issues) return;
-    multiply_keys(s, p->tmem + tile * ATTEND_KEYS, p->q + tile * attend_q_bytes(s.sizes), p->kv + stage * attend_stage_bytes(s.sizes), g->formats);
+    if (s.codes == ATTEND_MXFP8) {
+        tcgen05_copy_scales(scales, tcgen05_rows_descriptor(p->q_scales + tile * ATTEND_SCALE_TILE));
+        tcgen05_copy_scales(scales + ATTEND_SCALE_COLUMNS, tcgen05_rows_descriptor(p->k_scales + stage * ATTEND_SCALE_TILE));
+    }
+    if (s.codes != ATTEND_HALVES) multiply_codes(s, scores, q, k, scales);
+    else multiply_keys(s, scores, q, k, g->formats);
     tcgen05_commit(p->scores + tile * BARRIER_BYTES);
     if (last) tcgen05_commit(ring_empty(p->q_ring, tile));
 }
@@ -118,12 +180,30 @@ INLINE void next_block(const attention_tcgen05_arguments *g, const attend_shape 
     if (++walk->block == walk->unit.end) next_with_blocks(g, s, p, walk);
 }
 
+/* Scores of each tile that may not be in registers yet, and the parity of the barrier that says they are. */
+typedef struct unread_scores { bool there[ATTEND_TILES]; uint32_t phase[ATTEND_TILES]; } unread_scores;
+
+INLINE void wait_until_read(const attend_place *p, const int tile, unread_scores *unread) {
+    if (!unread->there[tile]) return;
+    mbarrier_wait(p->read + tile * BARRIER_BYTES, unread->phase[tile]);
+    unread->phase[tile] ^= 1;
+    unread->there[tile] = false;
+}
+
+/* With mxfp8: scales of a tile may lie over the other tile's scores, as these are in registers. Its own have been there before its weights were, so that wait is for the barrier's next turn alone. */
+INLINE void make_room_for_scales(const attend_place *p, const int tile, unread_scores *unread) {
+    wait_until_read(p, tile, unread);
+    wait_until_read(p, ATTEND_TILES - 1 - tile, unread);
+    tcgen05_fence_after();
+}
+
 /* Values of a block and scores of the next one of tile 0, the same of tile 1, and so on, from unit to unit: a tile's softmax runs under the other's products. Products are done in the order of
  * their issue, so a tile's next scores may be written over its weights. */
 INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
     const bool issues = elect_one();
     ring_turn turn = ring_reader();
     uint32_t q_phase[ATTEND_TILES] = {0, 0}, phase[ATTEND_TILES] = {0, 0};
+    unread_scores unread = {{false, false}, {0, 0}};
     block_walk now = {{0, 0, 0, 0, 0, 0, false, false}, 0, 0, false}, next;
     next_with_blocks(g, s, p, &now);
     next = now;
@@ -149,7 +229,9 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
                 mbarrier_wait(ring_full(p->q_ring, tile), q_phase[tile]);
                 q_phase[tile] ^= 1;
             }
+            if (s.codes == ATTEND_MXFP8) make_room_for_scales(p, tile, &unread);
             issue_scores(g, s, p, issues, tile, turn.stage, is_end(&next.unit, next.block));
+            unread.there[tile] = true;
         }
         now = next;
         if (!next.there) continue;

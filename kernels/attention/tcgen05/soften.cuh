@@ -16,10 +16,11 @@ INLINE float shift_of(float max, float unit) { return max == -INFINITE ? 0 : max
 /* What scores are multiplied by to be exponents: those that have been scaled are, relative to the largest, where the last bits of large ones still count. */
 INLINE float unit_of(const attention_arguments *p, const attend_shape s) { return is_scaled(s) ? LOG2_E : p->scale * LOG2_E; }
 
-INLINE soft_row begin_row(const attention_tcgen05_arguments *g, const attend_shape s, int head) {
+/* factor: of q's row of codes, by which products are to be multiplied besides; else 1. */
+INLINE soft_row begin_row(const attention_tcgen05_arguments *g, const attend_shape s, int head, float factor) {
     const attention_arguments *p = &g->call;
-    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, max = p->has_sink && !is_scaled(s) ? sink / p->scale : sink;
-    const soft_row row = {max, max == -INFINITE ? 0 : max * (is_scaled(s) ? 1 : unit_of(p, s)), lone_sink_weight(sink)};   /* of a sink that passes all numbers when it is scaled, infinity: then no key has weight */
+    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, max = p->has_sink && !is_scaled(s) ? sink / (p->scale * factor) : sink;
+    const soft_row row = {max, max == -INFINITE ? 0 : max * (is_scaled(s) ? 1 : unit_of(p, s) * factor), lone_sink_weight(sink)};   /* of a sink that passes all numbers when it is scaled, infinity: then no key has weight */
     return row;
 }
 
@@ -303,11 +304,32 @@ INLINE void score_block(const attention_tcgen05_arguments *g, const attend_shape
     if (s.texts && g->call.page != 0) hide_absent(&g->call, row, u->cache, first, pages, scores);
 }
 
+/* Of a row of codes: the scale of q, 1 of queries that there are not; of the head's keys where their scales lie, and the next block's. */
+typedef struct row_scale { float factor, next; uint64_t of_keys; } row_scale;
+
+INLINE row_scale scale_of_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, int query) {
+    const attention_arguments *p = &g->call;
+    row_scale scale = {1, 1, 0};
+    if (s.codes != ATTEND_E4M3) return scale;
+    if (query < (int)p->queries) scale.factor = factor_at(g->q_scales, (int64_t)u->head * p->queries + query);
+    scale.of_keys = g->k_scales + 4 * head_of_keys(p, batch_of(g, u), head_of(g, u)) * (last_key_scale(p) + 1);
+    scale.next = factor_at(scale.of_keys, min(u->begin, last_key_scale(p)));
+    return scale;
+}
+
+/* The scale of a block's keys; that of the next one is asked for. */
+INLINE float take_key_scale(const attention_arguments *p, const attend_shape s, row_scale *scale, int block) {
+    const float own = scale->next;
+    if (s.codes == ATTEND_E4M3) scale->next = factor_at(scale->of_keys, min(block + 1, last_key_scale(p)));
+    return own;
+}
+
 /* Four warps, of one tile. */
 INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int tile) {
     const int warp = threadIdx.x / 32 % TILE_WARPS, row_of_tile = warp * 32 + threadIdx.x % 32;
     const uint32_t at = p->tmem + tile * ATTEND_KEYS + (warp * 32 << 16);
-    const float unit = unit_of(&g->call, s);
+    float unit = unit_of(&g->call, s);
+    row_scale scale = {1, 1, 0};
     uint32_t said = 1, phase = 0;
     soft_row row = {0, 0, 0};
     seen_row seen = {{0, 0, 0, 0}, 0, {0, 0}};
@@ -316,7 +338,9 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
         if (tile >= u.tiles) continue;
         const int query = u.first + tile * ATTEND_ROWS + row_of_tile;
         if (u.opens) {
-            row = begin_row(g, s, head_of(g, &u));
+            scale = scale_of_row(g, s, &u, query);
+            if (s.codes == ATTEND_E4M3) unit = unit_of(&g->call, s) * scale.factor;
+            row = begin_row(g, s, head_of(g, &u), scale.factor);
             seen = seen_of(g, s, &u, query);
         }
         if (s.texts) seen.count = seen.view.cache == u.cache ? seen.view.count : 0;
@@ -331,12 +355,14 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
             wait_for_tmem(p->scores + tile * BARRIER_BYTES, phase);
             phase ^= 1;
             score_block(g, s, &u, &seen, at, block, bits, pages, scores);
-            const float factor = raise_row(s, &row, unit, largest_of(scores));
+            if (s.codes == ATTEND_MXFP8) arrive_behind_tmem(p->read + tile * BARRIER_BYTES);
+            const float keys = take_key_scale(&g->call, s, &scale, block), largest = largest_of(scores);
+            const float factor = raise_row(s, &row, unit, s.codes == ATTEND_E4M3 ? keys * largest : largest);
             if (!is_begin(&u, block)) say(p, tile, row_of_tile, &said, factor, 0);
-            give_weights(s, p, &row, tile, at, unit, scores);
+            give_weights(s, p, &row, tile, at, s.codes == ATTEND_E4M3 ? unit * keys : unit, scores);
             row.sum = fmaf(row.sum, factor, sum_of(scores));
         }
-        if (u.closes) say(p, tile, row_of_tile, &said, row.sum, row.max);
+        if (u.closes) say(p, tile, row_of_tile, &said, row.sum, s.codes == ATTEND_E4M3 ? row.max * scale.factor : row.max);
     }
 }
 

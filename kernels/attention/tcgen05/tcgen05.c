@@ -9,7 +9,7 @@
 /* ---- entries ---- */
 
 typedef struct tcgen05_entry {
-    dw_format format;
+    dw_format format;             /* of values */
     const char *image, *entry;
     attend_sizes sizes;
 } tcgen05_entry;
@@ -21,15 +21,23 @@ static const tcgen05_entry entries[] = {
 #define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, "attention_f16_sm100", "attention_tcgen05_f16_" #name, {__VA_ARGS__}},
 #include "kernels/attention/tcgen05/tiles.def"
 #undef ATTENTION_TILE
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_codes_sm100", "attention_tcgen05_" #name, {__VA_ARGS__}},
+#include "kernels/attention/tcgen05/codes.def"
+#undef ATTENTION_TILE
 };
 
 enum { MOST_WIDTH = 192, MOST_VALUE_WIDTH = 128 };
 
+/* What entries of a q in this format have. */
+static int codes_of(dw_format q) { return q == DW_FORMAT_fp8_1x128 ? ATTEND_E4M3 : q == DW_FORMAT_mxfp8 ? ATTEND_MXFP8 : ATTEND_HALVES; }
+
 /* ---- what is taken ---- */
 
 const char *attention_tcgen05_refuses(const kernel_problem *problem, text *why) {
+    const dw_format q = problem->in[ATTENTION_Q]->format;
     int64_t width, value_width;
     const char *reason = attention_refuses_cached(problem);
+    if (reason == NULL && codes_of(q) != ATTEND_HALVES) return attention_refuses_codes(problem, q, q == DW_FORMAT_fp8_1x128 ? DW_FORMAT_fp8_128x128 : q, why);
     if (reason == NULL) reason = attention_reject_half_operands(problem, why);
     if (reason != NULL) return reason;
     if (!dim_is_constant(problem->in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(problem->in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
@@ -65,6 +73,8 @@ static tcgen05_kind kind_of(const op_call *call) {
 /* As counted in machine code (README.md), of a block: instructions of a softmax warp, and those that a pair of powers of 2 costs more by multiplying and adding; of a tile, of the warps that
  * correct and multiply, which share a scheduler with them. */
 enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 44, STEP_INSTRUCTIONS = 7 };
+/* What codes cost more: of e4m3 a softmax warp for scales of keys, and the warp that multiplies; with mxfp8 the latter, which waits and copies scales. */
+enum { FACTOR_INSTRUCTIONS = 15, CODES_INSTRUCTIONS = 4, SCALES_INSTRUCTIONS = 28 };
 /* The same of what is done besides, as it stands in the source and was not counted: bits of a mask; caps, biases and masks where products lie, which read 128 scores once more. */
 enum { MASKED_INSTRUCTIONS = 40, GENERAL_INSTRUCTIONS = 1000 };
 
@@ -88,14 +98,16 @@ static double texts_of(const op_call *call) {
 static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles_bound *bound) {
     const op_call *call = &run->call;
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
-    const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / 16.0 + ATTEND_KEYS / 16.0;
-    const int besides = e->sizes.scores == ATTENTION_MASKED ? MASKED_INSTRUCTIONS : e->sizes.scores == ATTENTION_GENERAL ? GENERAL_INSTRUCTIONS : 0;
+    const bool is_halves = e->sizes.codes == ATTEND_HALVES;
+    const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / (is_halves ? 16.0 : 32.0) + ATTEND_KEYS / 16.0;
+    const int besides = (e->sizes.scores == ATTENTION_MASKED ? MASKED_INSTRUCTIONS : e->sizes.scores == ATTENTION_GENERAL ? GENERAL_INSTRUCTIONS : 0) +
+                        (e->sizes.codes == ATTEND_E4M3 ? FACTOR_INSTRUCTIONS + CODES_INSTRUCTIONS : e->sizes.codes == ATTEND_MXFP8 ? SCALES_INSTRUCTIONS : 0);
     const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = ATTEND_TILES, .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
                                   .functions = op_attr_real(call->attrs, OP_ATTR_softcap) > 0 ? 2 : 0,
                                   .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps + besides,
                                   .stages = attend_stages(e->sizes)};
     const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)attention_slots(call),
-                                   .seen = seen_of(call), .texts = texts_of(call), .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
+                                   .seen = seen_of(call), .texts = texts_of(call), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
     kernel_attend_bound_of(&kernel, &size, run->chip, bound);
 }
 
@@ -107,7 +119,7 @@ static const tcgen05_entry *find_entry(const kernel_run *run) {
     kernel_tiles_bound least = {.seconds = 0}, bound;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const tcgen05_entry *e = &entries[i];
-        if (e->format != q->format || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
+        if (e->format != v->format || e->sizes.codes != codes_of(q->format) || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
         if (e->sizes.scores != kind.scores || (kind.texts && !e->sizes.texts) || (!kind.texts && e->sizes.texts && kind.scores != ATTENTION_GENERAL)) continue;
         if (best != NULL && (e->sizes.width != best->sizes.width || e->sizes.value_width != best->sizes.value_width)) break;
         bound_of(run, e, &bound);
@@ -121,7 +133,8 @@ static const tcgen05_entry *find_entry(const kernel_run *run) {
 const char *attention_tcgen05_takes(const kernel_run *run, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
-    const char *reason = attention_lacks_maps(&run->call, why);
+    const bool has_codes = codes_of(q->format) != ATTEND_HALVES;
+    const char *reason = has_codes ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
     if (reason == NULL) reason = takes_pages(&run->call, why);
     if (reason != NULL) return reason;
     if (find_entry(run) == NULL) return kernel_because(why, "heads are %lld wide, and it takes more than %d without masks, biases, caps, rows, positions and pages alone", (long long)q->dims[3], MOST_VALUE_WIDTH);
@@ -167,16 +180,21 @@ dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *laun
     kernel_launch launch;
     attention_tcgen05_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    attention_take_map(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q);
     const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS;
-    attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
+    if (e->sizes.codes != ATTEND_HALVES) {
+        attention_take_codes(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q, &g->q_scales);
+        attention_take_codes(&launch, run, ATTENTION_K, rows, g->map_k, &g->k_scales);
+    } else {
+        attention_take_map(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q);
+        attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
+    }
     attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
     attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
     take_lse(&launch, run, g);
     attention_shifts(&g->call, &g->begin_shift, &g->end_shift);
     g->units = (int32_t)units;
     g->heads_together = (int32_t)heads_together(run, heads, units);
-    g->formats = q->format == DW_FORMAT_bf16 ? 1u << 7 | 1u << 10 : 0;
+    g->formats = e->format == DW_FORMAT_bf16 ? 1u << 7 | 1u << 10 : 0;
     cuda_grid(&launch, heads * units < run->chip->units ? heads * units : run->chip->units, 1, 1);
     launch.block[0] = ATTEND_THREADS;
     launch.overlaps = true;

@@ -1,4 +1,5 @@
-/* Attention by tcgen05 of one format: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are attention_<ENTRIES>_..; ELEMENT: one of scores.cuh.
+/* Attention by tcgen05 of one format of values: the entries of tiles.def, or of codes.def, by the constants of the image's row: ENTRIES: their names are attention_<ENTRIES>_..; ELEMENT: one of scores.cuh;
+ * CODES: q and k are codes.
  *
  *   warp 14       q_empty, kv_empty -> TMA: q [128, width] of two tiles, k, v [128, width] of a block -> q_full, kv_full
  *   warp 12       scores = q k^T (smem x smem, into tmem) -> scores;  ready, rest -> sums += weights v (tmem x smem) -> kv_empty, at last sums
@@ -6,6 +7,9 @@
  *   warps 8-11    said_full -> sums scaled in tmem where a largest score has grown -> ready;  at last sums -> registers -> results in smem -> out_full
  *   warp 13       out_full -> TMA out -> out_empty
  *   warp 15       which units: a head's 256 queries and the blocks of keys that they see; where queries are of several texts, of one text after the other
+ *
+ * Of codes scores are products of e4m3: their fp32 scales, of a row of q and of 128 keys, are parts of what becomes an exponent of 2. With mxfp8 the matrix instructions apply scales, which warp 14 brings and warp 12
+ * copies to where the other tile's scores were, once these have been read: scores -> read.
  *
  * Persistent: a thread block takes unit after unit, and its rings run on. Scores, softmax and sums are fp32, weights are rounded to the operands' format, their sum is not.
  * Which keys a query sees is an interval, of slots modulo their number where keys are a ring; blocks that none of a unit's queries sees are left out. A bool mask of keys comes as bits, by votes of
@@ -69,7 +73,11 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     static_assert(attend_stages(name##_sizes) >= 2 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "two stages fit in shared memory");                \
     extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAMED(ENTRIES, name)(const __grid_constant__ attention_tcgen05_arguments arguments) {           \
         constexpr attend_sizes sizes = name##_sizes;                                                                                                               \
-        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts};                                                         \
+        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts, sizes.codes};                                            \
         attend_units(&arguments, shape);                                                                                                                           \
     }
+#ifdef CODES
+#include "kernels/attention/tcgen05/codes.def"
+#else
 #include "kernels/attention/tcgen05/tiles.def"
+#endif

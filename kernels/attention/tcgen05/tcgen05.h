@@ -8,6 +8,8 @@
 enum { ATTEND_ROWS = 128, ATTEND_TILES = 2, ATTEND_KEYS = 128, ATTEND_COLUMN = 64, ATTEND_COLUMN_BYTES = ATTEND_ROWS * 128 };
 /* Warps: four for the softmax of each tile, four that correct sums, and one each that multiplies, loads, stores and says which units. */
 enum { ATTEND_THREADS = 512, ATTEND_SHARED_BYTES = 227 * 1024, ATTEND_MOST_STAGES = 8, ATTEND_UNITS = 3 };
+/* Scales of mxfp8: elements of one, bytes of those of 128 rows. */
+enum { ATTEND_SCALED = 32, ATTEND_SCALE_TILE = 512 };
 
 /* Formulas, of numbers that device code knows when it is compiled. */
 #ifdef __CUDACC__
@@ -16,36 +18,46 @@ enum { ATTEND_THREADS = 512, ATTEND_SHARED_BYTES = 227 * 1024, ATTEND_MOST_STAGE
 #define ATTEND_FORMULA static inline
 #endif
 
-/* A row of tiles.def. emulated: of 8 pairs of a row's powers of 2 so many are made by multiplying and adding. */
-typedef struct attend_sizes { int width, value_width, emulated, scores, texts; } attend_sizes;
+/* What q and k are: 16 bits as values are; e4m3, of q each row with an fp32 scale, of k 128 of them; e4m3 with a scale to 32 elements, which the matrix instructions apply. Codes are of heads up to 128 wide. */
+enum { ATTEND_HALVES, ATTEND_E4M3, ATTEND_MXFP8 };
+
+/* A row of tiles.def or codes.def. emulated: of 8 pairs of a row's powers of 2 so many are made by multiplying and adding. */
+typedef struct attend_sizes { int width, value_width, emulated, scores, texts, codes; } attend_sizes;
 
 /* ---- shared memory: q [2][128, width]; k and v in turn, stages of [128, the wider of both]; results [2 or, where else no three stages fit, 1][128, value_width]; all in columns of 64, swizzled by
- * 128 bytes ---- */
+ * 128 bytes. Codes take one column, whatever their width. With mxfp8 scales of q [2], and of the keys of each stage, as tiles of 128 rows x 4 ---- */
 
 ATTEND_FORMULA int attend_columns(int width) { return (width + ATTEND_COLUMN - 1) / ATTEND_COLUMN; }
-ATTEND_FORMULA int attend_q_bytes(const attend_sizes s) { return attend_columns(s.width) * ATTEND_COLUMN_BYTES; }
+/* Columns of 128 bytes of q, and of k. */
+ATTEND_FORMULA int attend_q_columns(const attend_sizes s) { return s.codes != ATTEND_HALVES ? 1 : attend_columns(s.width); }
+ATTEND_FORMULA int attend_q_bytes(const attend_sizes s) { return attend_q_columns(s) * ATTEND_COLUMN_BYTES; }
 ATTEND_FORMULA int attend_out_bytes(const attend_sizes s) { return attend_columns(s.value_width) * ATTEND_COLUMN_BYTES; }
-ATTEND_FORMULA int attend_stage_bytes(const attend_sizes s) { return attend_columns(s.width > s.value_width ? s.width : s.value_width) * ATTEND_COLUMN_BYTES; }
+ATTEND_FORMULA int attend_stage_bytes(const attend_sizes s) { return attend_q_bytes(s) > attend_out_bytes(s) ? attend_q_bytes(s) : attend_out_bytes(s); }
+ATTEND_FORMULA int attend_scale_bytes(const attend_sizes s, int stages) { return s.codes == ATTEND_MXFP8 ? (ATTEND_TILES + stages) * ATTEND_SCALE_TILE : 0; }
 /* Behind them: what softmax says to corrections, 8 bytes a row; published units, 32 bytes and two barriers each; barriers: two a stage, 16 of each tile; the address of tensor memory. */
 ATTEND_FORMULA int attend_word_bytes(int stages) { return ATTEND_TILES * ATTEND_ROWS * 8 + ATTEND_UNITS * 48 + stages * 16 + ATTEND_TILES * 16 * 8 + 16; }
-ATTEND_FORMULA int attend_room(const attend_sizes s, int outs) { return ATTEND_SHARED_BYTES - ATTEND_TILES * attend_q_bytes(s) - outs * attend_out_bytes(s) - attend_word_bytes(ATTEND_MOST_STAGES); }
+ATTEND_FORMULA int attend_room(const attend_sizes s, int outs) {
+    return ATTEND_SHARED_BYTES - ATTEND_TILES * attend_q_bytes(s) - outs * attend_out_bytes(s) - attend_scale_bytes(s, ATTEND_MOST_STAGES) - attend_word_bytes(ATTEND_MOST_STAGES);
+}
 ATTEND_FORMULA int attend_outs(const attend_sizes s) { return attend_room(s, ATTEND_TILES) >= 3 * attend_stage_bytes(s) ? ATTEND_TILES : 1; }
 ATTEND_FORMULA int attend_stages(const attend_sizes s) {
     const int fit = attend_room(s, attend_outs(s)) / attend_stage_bytes(s);
     return fit < ATTEND_MOST_STAGES ? fit : ATTEND_MOST_STAGES;
 }
 ATTEND_FORMULA int attend_shared_bytes(const attend_sizes s) {
-    return ATTEND_TILES * attend_q_bytes(s) + attend_outs(s) * attend_out_bytes(s) + attend_stages(s) * attend_stage_bytes(s) + attend_word_bytes(attend_stages(s));
+    const int stages = attend_stages(s);
+    return ATTEND_TILES * attend_q_bytes(s) + attend_outs(s) * attend_out_bytes(s) + stages * attend_stage_bytes(s) + attend_scale_bytes(s, stages) + attend_word_bytes(stages);
 }
 
 /* ---- columns of tensor memory ----
  *
  *   [scores 0: 128][scores 1: 128][sums 0: value_width][sums 1: value_width]
  *
- * A tile's weights, two of 16 bits to a column, lie in the first half of its scores, which are in registers by then. */
-enum { ATTEND_TMEM = 512, ATTEND_SUMS = ATTEND_TILES * ATTEND_KEYS, ATTEND_SUMS_STEP = 128 };
+ * A tile's weights, two of 16 bits to a column, lie in the first half of its scores, which are in registers by then. With mxfp8 the other half holds scales in the meantime: those of q and k by which
+ * the other tile's next scores are multiplied. */
+enum { ATTEND_TMEM = 512, ATTEND_SUMS = ATTEND_TILES * ATTEND_KEYS, ATTEND_SUMS_STEP = 128, ATTEND_SCALES_AT = ATTEND_KEYS / 2, ATTEND_SCALE_COLUMNS = 4 };
 
-/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by 128 rows, of k and v in pages by those of a page where it has fewer. */
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns, of codes 128, by 128 rows, of k and v in pages by those of a page where it has fewer. */
 typedef struct attention_tcgen05_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];
     uint64_t map_k[16], map_v[16], map_out[16];
@@ -57,6 +69,7 @@ typedef struct attention_tcgen05_arguments {
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;
+    uint64_t q_scales, k_scales;  /* of codes: of e4m3 fp32, [b,h,s] and [b,h of k,(t + 127) / 128]; of mxfp8 a byte, [b,h,s or t,(width + 31) / 32] */
 } attention_tcgen05_arguments;
 
 #endif

@@ -8,7 +8,7 @@
 
 /* Element i of a row of q or k. */
 INLINE float load_number(const attention_shape s, uint64_t row, int i) {
-    if (s.codes) return cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2(((const uint8_t *)row)[i]));
+    if (s.codes) return e4m3_at(row, i);
     return load_half(s.element, row + 2 * i);
 }
 

@@ -2,13 +2,10 @@
 #ifndef KERNELS_ATTENTION_WGMMA_SOFTEN_CUH
 #define KERNELS_ATTENTION_WGMMA_SOFTEN_CUH
 
+#include "kernels/attention/codes.cuh"
 #include "kernels/attention/wgmma/notes.cuh"
 
 /* ---- scores ---- */
-
-/* Keys of a scale of fp8_128x128. So small a scale is as good as 0, by which a hidden key's -inf cannot be multiplied. */
-enum { CODES_KEYS = 128 };
-#define LEAST_FACTOR 1e-18f
 
 /* What a score is to be multiplied by to be an exponent of 2: scores with biases have been scaled, others are products. */
 INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return is_scaled(s) ? LOG2_E : p->scale * LOG2_E; }

@@ -55,30 +55,10 @@ static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
 
 /* ---- what is taken ---- */
 
-enum { CODES_WIDTH = 128 };       /* of heads: a row has one scale then */
-
-/* q in fp8_1x128 and k in fp8_128x128, whose scores nothing but position hides. */
-static const char *refuses_codes(const kernel_problem *problem, text *why) {
-    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0];
-    int64_t width, value_width;
-    if (q->format != DW_FORMAT_fp8_1x128 || k->format != DW_FORMAT_fp8_128x128 || v->format != DW_FORMAT_bf16 || (out->format != DW_FORMAT_bf16 && out->format != DW_FORMAT_f16)) {
-        text_printf(why, "q is %s, k %s, v %s and the result %s; of codes it multiplies fp8_1x128 and fp8_128x128, with v in bf16 and a result of 16 bits", dw_format_name(q->format), dw_format_name(k->format),
-                    dw_format_name(v->format), dw_format_name(out->format));
-        return text_string(why);
-    }
-    for (int i = ATTENTION_MASK; i < problem->n_in; i++)
-        if (problem->in[i] != NULL && i != ATTENTION_SINK) return "q and k are in blocks, and there is a mask, a bias, or rows, positions or pages of a cache";
-    if (op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0)) return "q and k are in blocks, and scores have a cap, or a scale that is not positive";
-    if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width % 16 == 0 && value_width % 8 == 0 && width > 0 && value_width > 0 && width <= CODES_WIDTH && value_width <= CODES_WIDTH) return NULL;
-    text_printf(why, "heads are %lld and %lld wide; of codes it takes multiples of 16 and of 8 up to %d", (long long)width, (long long)value_width, CODES_WIDTH);
-    return text_string(why);
-}
-
 const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
     const char *reason = attention_refuses_cached(problem);
     if (reason != NULL) return reason;
-    return dw_format_is_block(problem->in[ATTENTION_Q]->format) ? refuses_codes(problem, why) : attention_reject_half_operands(problem, why);
+    return dw_format_is_block(problem->in[ATTENTION_Q]->format) ? attention_refuses_codes(problem, DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, why) : attention_reject_half_operands(problem, why);
 }
 
 /* ---- which entry, how long ---- */
@@ -228,7 +208,7 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 
 static uint32_t shared_bytes(const wgmma_entry *e) {
     const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_CAPPED && e->scores != ATTENTION_GENERAL;
-    const int rows = e->groups * 64, width = has_codes(e) ? CODES_WIDTH / 2 : e->width, results = rows * e->value_width, queries = e->q_stages * rows * width;
+    const int rows = e->groups * 64, width = has_codes(e) ? ATTENTION_CODES_WIDTH / 2 : e->width, results = rows * e->value_width, queries = e->q_stages * rows * width;
     const int over = e->stays ? queries + results : queries > results ? queries : results, operands = over + e->stages * e->keys * (width + e->value_width);
     const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
     const int views = e->stays ? 0 : rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES;
@@ -260,22 +240,13 @@ static const char *takes_pages(const op_call *call, const wgmma_entry *e, text *
     return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, e->keys, SWIZZLED_ROWS);
 }
 
-/* Codes lie as a whole; can v and the result be described? */
-static const char *lacks_code_maps(const op_call *call, text *why) {
-    dw_tensor out;
-    op_attention_by_heads(call, &out);
-    if (attention_slots(call) == 0 || call->in[ATTENTION_K]->dims[0] == 0) return kernel_because(why, "there are no keys");
-    if (!attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "v does not lie in pieces of 16 bytes");
-    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
-}
-
 static const char *takes(const kernel_run *run, const wgmma_entry *e, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call);
-    const char *reason = has_codes(e) ? lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
+    const char *reason = has_codes(e) ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
     if (reason == NULL) reason = takes_pages(&run->call, e, why);
     if (reason != NULL) return reason;
-    if (has_codes(e) && keys / CODES_WIDTH > INT32_MAX / 8 / heads) return kernel_because(why, "%lld keys of %lld heads have more scales than it counts to", (long long)keys, (long long)heads);
+    if (has_codes(e) && keys / ATTENTION_CODES_WIDTH > INT32_MAX / 8 / heads) return kernel_because(why, "%lld keys of %lld heads have more scales than it counts to", (long long)keys, (long long)heads);
     if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / tiles_of(&run->call, e)) return NULL;
     return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
 }
@@ -315,24 +286,11 @@ static void take_lse(kernel_launch *launch, const kernel_run *run, attention_wgm
     g->has_lse = true;
 }
 
-/* The map of codes of so many rows, each filled up to the width of the swizzle. */
-static void take_code_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
-    const dw_tensor *x = run->call.in[index];
-    const uint64_t width = (uint64_t)x->dims[3], count = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], batches = (uint64_t)x->dims[0];
-    launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
-        .dims = {width, count, heads, batches}, .strides = {width, width * count, width * count * heads}, .box = {CODES_WIDTH, (uint32_t)rows, 1, 1},
-    };
-    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
-}
-
 /* Codes of q and k, and their scales. */
 static void take_codes(kernel_launch *launch, const kernel_run *run, const wgmma_entry *e, attention_codes_arguments *codes) {
     attention_wgmma_arguments *g = &codes->call;
-    take_code_map(launch, run, ATTENTION_Q, e->groups * 64, g->map_q);
-    take_code_map(launch, run, ATTENTION_K, e->keys, g->map_k);
-    cuda_slot(launch, KERNEL_SLOT_SCALES, ATTENTION_Q, &codes->q_scales, 0);
-    cuda_slot(launch, KERNEL_SLOT_SCALES, ATTENTION_K, &codes->k_scales, 0);
+    attention_take_codes(launch, run, ATTENTION_Q, e->groups * 64, g->map_q, &codes->q_scales);
+    attention_take_codes(launch, run, ATTENTION_K, e->keys, g->map_k, &codes->k_scales);
     attention_lie_as_a_whole(run->call.in[ATTENTION_Q], g->call.q_strides);
     attention_lie_as_a_whole(run->call.in[ATTENTION_K], g->call.k_strides);
 }

@@ -1,10 +1,10 @@
-/* Scores of attention in few bits by policy, "role:scores = fp8": queries and keys are quantised, and multiplied so. Values, and what becomes of them, are bf16:
+/* Scores of attention in few bits by policy, "role:scores = fp8" or mxfp8: queries and keys are quantised, and multiplied so. Values, and what becomes of them, are bf16:
  *
  *     %1 = attention q, k, v {scale=0.125}   ->    %1 = quantize q {to=fp8_1x128}; %2 = quantize k {to=fp8_128x128}; %3 = cast v {to=bf16}
  *                                                  %4 = attention %1, %2, %3 {scale=0.125}; %5 = cast %4 {to=f32}
  *
- * 128 keys have one scale, as a scale for each would be a product for each score. So a key's number depends on those beside it, hidden ones among them, and causal attention, where these may come later, stays as it is; over
- * caches keys have the format of role:cache. Graphs with gradients stay, too. No precision that is not named for role:scores changes any of this. */
+ * In fp8 128 keys have one scale, as a scale for each would be a product for each score. So a key's number depends on those beside it, hidden ones among them, and causal attention, where these may come later, stays as it is. In
+ * mxfp8 both are mxfp8, and it stays, too: where there is a cached step, it is the attention over caches, whose keys have the format of role:cache. Graphs with gradients stay, too. No precision that is not named for role:scores changes any of this. */
 #include "pass/fuse/fuse.h"
 #include "pass/precision/told.h"
 
@@ -20,7 +20,7 @@ static bool takes_few_bits(const ir_node *node) {
 static dw_status emit_in_few_bits(ir_graph *graph, ir_node *node, dw_format to, ir_value **result) {
     ir_value *in[ATTENTION_OPERANDS];
     op_attr attrs[OP_ATTR_COUNT];
-    const op_attr held[] = {op_set_format(OP_ATTR_to, to), op_set_format(OP_ATTR_to, DW_FORMAT_fp8_128x128)};   /* of q, and of k */
+    const op_attr held[] = {op_set_format(OP_ATTR_to, to), op_set_format(OP_ATTR_to, to == DW_FORMAT_fp8_1x128 ? DW_FORMAT_fp8_128x128 : to)};   /* of q, and of k */
     int count = 0;
     ir_cursor_before(graph, node);
     for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i);
