@@ -51,6 +51,16 @@ mqa_cut mqa_cut_of(const kernel_run *run, int64_t queries, int64_t block, double
     return best;
 }
 
+/* As bytes: operands in blocks lie as a whole. */
+static dw_tensor as_bytes(const dw_tensor *x) {
+    dw_tensor bytes = *x;
+    if (!dw_format_is_block(x->format)) return bytes;
+    bytes.dims[x->rank - 1] = (int64_t)num_row_bytes(x->format, x->dims[x->rank - 1]);
+    bytes.strides[x->rank - 1] = 1;
+    for (int axis = x->rank - 2; axis >= 0; axis--) bytes.strides[axis] = bytes.strides[axis + 1] * bytes.dims[axis + 1];
+    return bytes;
+}
+
 /* Rows side by side, and steps of other axes in multiples of 16 bytes. */
 static bool has_map(const dw_tensor *x) {
     if (x->dims[x->rank - 1] > 1 && x->strides[x->rank - 1] != 1) return false;
@@ -60,8 +70,8 @@ static bool has_map(const dw_tensor *x) {
 }
 
 const char *mqa_lacks_maps(const kernel_run *run, int64_t block, text *why) {
-    const dw_tensor *k = run->call.in[MQA_K];
-    if (!has_map(run->call.in[MQA_Q]) || !has_map(k)) return kernel_because(why, "q or k does not lie in pieces of 16 bytes");
+    const dw_tensor *k = run->call.in[MQA_K], q_bytes = as_bytes(run->call.in[MQA_Q]), k_bytes = as_bytes(k);
+    if (!has_map(&q_bytes) || !has_map(&k_bytes)) return kernel_because(why, "q or k does not lie in pieces of 16 bytes");
     if (op_operand(&run->call, MQA_TABLE) == NULL || (k->dims[1] > 0 && k->dims[1] % block == 0)) return NULL;
     return kernel_because(why, "pages hold %lld keys; it takes multiples of %lld", (long long)k->dims[1], (long long)block);
 }
@@ -84,11 +94,11 @@ static void take_axis(kernel_map *map, int axis, const dw_tensor *x, int of, uin
 void mqa_take_maps(kernel_launch *launch, const kernel_run *run, const void *q, const void *k, int width, int heads, int queries, int block) {
     const uint32_t boxes[2][4] = {{(uint32_t)width, (uint32_t)heads, (uint32_t)queries, 1}, {(uint32_t)width, (uint32_t)block, 1}};
     for (int i = 0; i < 2; i++) {
-        const dw_tensor *x = run->call.in[i == 0 ? MQA_Q : MQA_K];
+        const dw_tensor x = as_bytes(run->call.in[i == 0 ? MQA_Q : MQA_K]);
         kernel_map *map = &launch->maps[launch->map_count];
-        *map = (kernel_map){.operand = (uint16_t)(i == 0 ? MQA_Q : MQA_K), .type = KERNEL_MAP_BYTE, .rank = x->rank, .swizzle = width == 128 ? KERNEL_SWIZZLE_128 : KERNEL_SWIZZLE_64,
+        *map = (kernel_map){.operand = (uint16_t)(i == 0 ? MQA_Q : MQA_K), .type = KERNEL_MAP_BYTE, .rank = x.rank, .swizzle = width == 128 ? KERNEL_SWIZZLE_128 : KERNEL_SWIZZLE_64,
                             .promotion = KERNEL_PROMOTION_256};
-        for (int axis = 0; axis < x->rank; axis++) take_axis(map, axis, x, x->rank - 1 - axis, boxes[i][axis]);
+        for (int axis = 0; axis < x.rank; axis++) take_axis(map, axis, &x, x.rank - 1 - axis, boxes[i][axis]);
         cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, i == 0 ? q : k, 0);
     }
 }

@@ -14,7 +14,7 @@ typedef struct mqa_cut { int64_t tiles, chunk, chunks, items; double seconds; } 
 /* Of the least time: a block of keys for a tile takes block_s, an item start_s besides, and the thread blocks of the chip take items in turns. */
 mqa_cut mqa_cut_of(const kernel_run *run, int64_t queries, int64_t block, double block_s, double start_s);
 
-/* Why tensor maps of q and k, in elements of a byte, cannot be: where rows lie. NULL: they can. block: keys of a box. */
+/* Why tensor maps of q and k, in bytes, cannot be: where rows lie. NULL: they can. block: keys of a box. */
 const char *mqa_lacks_maps(const kernel_run *run, int64_t block, text *why);
 /* Why there are more keys, queries or items than 32 bits count; or none. */
 const char *mqa_counts_refusal(const kernel_run *run, int64_t items, text *why);

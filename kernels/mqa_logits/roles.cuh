@@ -7,22 +7,25 @@
 #include "kernels/mqa_logits/tiles.h"
 #include "kernels/mqa_logits/view.cuh"
 
-/* The constants of an entry. heads, width: what q is padded to; block, stages: keys of a stage; maxima: see takes_max. */
-typedef struct mqa_shape { int heads, width, block, stages, maxima; } mqa_shape;
-INLINE constexpr int queries_of(const mqa_shape s) { return MQA_ROWS / s.heads; }
+/* The constants of an entry. heads, width: what q is padded to; block, stages: keys of a stage; maxima: see takes_max; rows, row_bytes: of q's tile, and of a row of q or k in smem; scales: tiles of 4 scales
+ * of 128 rows that a row's scales take, 0: there are none; scale_block: elements of a scale. */
+typedef struct mqa_shape { int heads, width, block, stages, maxima, rows, row_bytes, scales, scale_block; } mqa_shape;
+INLINE constexpr int queries_of(const mqa_shape s) { return s.rows / s.heads; }
 INLINE constexpr int boxes_of(const mqa_shape s) { return s.block / MQA_BOX; }
 
 /* Addresses in smem. */
 typedef struct mqa_smem {
-    uint32_t q, k, work, factors, pages, end;   /* factors: of the keys of each stage, fp32; pages: of each of its boxes, -1: it is not there */
+    uint32_t q, k, q_scales, k_scales, work, factors, pages, end;   /* q_scales, k_scales: of a stage [scales][2][512 bytes], and half of that; factors: of the keys of each stage, fp32; pages: of each of its boxes, -1: it is not there */
     ring_barriers q_ring, k_ring;
 } mqa_smem;
 
 INLINE mqa_smem smem_of(const mqa_shape s, uint32_t base) {
     mqa_smem m;
     m.q = base;
-    m.k = m.q + MQA_Q_STAGES * MQA_ROWS * s.width;
-    m.q_ring = ring_at(m.k + s.stages * s.block * s.width, MQA_Q_STAGES);
+    m.k = m.q + MQA_Q_STAGES * s.rows * s.row_bytes;
+    m.q_scales = m.k + s.stages * s.block * s.row_bytes;
+    m.k_scales = m.q_scales + MQA_Q_STAGES * 2 * s.scales * MQA_SCALE_TILE;
+    m.q_ring = ring_at(m.k_scales + s.stages * s.scales * MQA_SCALE_TILE, MQA_Q_STAGES);
     m.k_ring = ring_at(ring_end(m.q_ring, MQA_Q_STAGES), s.stages);
     m.work = ring_end(m.k_ring, s.stages);
     m.factors = m.work + MQA_Q_STAGES * MQA_WORK_BYTES;
@@ -39,12 +42,12 @@ INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int num
 INLINE bool takes_max(const mqa_shape s, int column) { return column / 8 % 4 < s.maxima; }
 INLINE float positive(const mqa_shape s, float x, int column) { return takes_max(s, column) ? max_nan(x, 0) : x + fabsf(x); }
 
-/* What a stage of keys is filled by: TMA, and 32 lanes. */
-enum { MQA_LOADERS = 1 + 32 };
+/* What a stage of keys is filled by: TMA, 32 lanes, and of 4 bits who brings scales. */
+INLINE constexpr int loaders_of(const mqa_shape s) { return 1 + 32 + (s.scales > 0); }
 
-/* The factor of a key of a stage, times the scale. */
-INLINE float factor_at(const mqa_arguments *p, mqa_smem m, const mqa_shape s, int stage, int own) {
-    return p->has_factor ? p->scale * ld_shared_f32(m.factors + (stage * s.block + own) * 4) : p->scale;
+/* The factor of a key of a stage, times the scale of all. */
+INLINE float factor_at(const mqa_arguments *p, mqa_smem m, const mqa_shape s, int stage, int own, float scale) {
+    return p->has_factor ? scale * ld_shared_f32(m.factors + (stage * s.block + own) * 4) : scale;
 }
 
 /* ---- loads: a warp for q and keys, and one for what a stage of keys has besides ---- */
@@ -52,7 +55,7 @@ INLINE float factor_at(const mqa_arguments *p, mqa_smem m, const mqa_shape s, in
 /* Of one box, by one thread. page -1: its page is not there, and behind the last page there are zeros. */
 INLINE void load_box(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page, uint32_t full) {
     const int slot = g->call.has_table ? position % (int)g->call.page : position;
-    tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.width, (const tensor_map *)g->map_k, full, 0, slot, page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
+    tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.row_bytes, (const tensor_map *)g->map_k, full, 0, slot, page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
 }
 
 /* Of one box, by the warp: 0 where there is no key. */
@@ -76,9 +79,59 @@ INLINE void fill_factors(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sm
     cp_async_arrive(ring_full(m.k_ring, turn.stage));
 }
 
+/* ---- scales of 4 bits: tiles of 128 rows by 4 scales, in which row r's word is number r / 32 of lane r % 32, as tcgen05.cp reads them ---- */
+
+/* Scales [4 tile, 4 tile + 4) of a row, 0 behind the last one; row -1: it is not there. */
+INLINE uint32_t scale_word(const cuda_rows *rows, int64_t row, const int tile) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) word |= row >= 0 && 4 * tile + i < (int)rows->scale_cols ? (uint32_t)__ldg((const uint8_t *)(rows->scales + row * rows->scale_cols + 4 * tile + i)) << 8 * i : 0;
+    return word;
+}
+
+/* A lane's four rows of a tile, by a warp. */
+INLINE void store_scale_tile(const cuda_rows *rows, const int64_t *four, const int tile, uint32_t to) {
+    const uint32_t words[4] = {scale_word(rows, four[0], tile), scale_word(rows, four[1], tile), scale_word(rows, four[2], tile), scale_word(rows, four[3], tile)};
+    st_shared_u32x4(to + threadIdx.x % 32 * 16, make_uint4(words[0], words[1], words[2], words[3]));
+}
+
+/* Of a block of keys, and who is told of it. */
+INLINE void fill_scales(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
+    const mqa_arguments *p = &g->call;
+    int64_t rows[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int own = 32 * i + (int)threadIdx.x % 32, key = position + own, page = pages[own / MQA_BOX], slot = p->has_table ? key % (int)p->page : key;
+        rows[i] = page >= 0 && key < (int)p->keys ? (int64_t)page * (p->has_table ? p->page : p->keys) + slot : -1;
+    }
+#pragma unroll
+    for (int tile = 0; tile < s.scales; tile++) store_scale_tile(&g->k, rows, tile, m.k_scales + (turn.stage * s.scales + tile) * MQA_SCALE_TILE);
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ring_arrive_full(m.k_ring, turn);
+}
+
+/* Of an item's rows of q, with zeros where an entry's heads are not there. */
+INLINE void store_q_scales(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, mqa_item item, int stage) {
+    const mqa_arguments *p = &g->call;
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+        int64_t rows[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int own = 128 * part + 32 * i + (int)threadIdx.x % 32, query = item.first + own / s.heads, head = own % s.heads;
+            const bool there = own < s.rows && query < (int)p->queries && head < (int)p->heads;
+            rows[i] = there ? ((int64_t)item.batch * p->queries + query) * p->heads + head : -1;
+        }
+#pragma unroll
+        for (int tile = 0; tile < s.scales; tile++) store_scale_tile(&g->q, rows, tile, m.q_scales + ((stage * s.scales + tile) * 2 + part) * MQA_SCALE_TILE);
+    }
+    fence_proxy_async();
+}
+
 /* The keys, by one thread. */
 INLINE void fill_keys(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
-    const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.width);
+    const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.row_bytes);
 #pragma unroll
     for (int box = 0; box < boxes_of(s); box++) load_box(g, s, m, turn.stage, box, position + box * MQA_BOX, pages[box], full);
 }
@@ -98,6 +151,7 @@ INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sme
             ring_wait_empty(m.k_ring, turn);
             if (of_keys) fill_keys(g, s, m, turn, (work.first + i) * s.block, pages);
             else fill_factors(g, s, m, turn, (work.first + i) * s.block, pages);
+            if (!of_keys && s.scales > 0) fill_scales(g, s, m, turn, (work.first + i) * s.block, pages);
         }
         __syncwarp();
     }
@@ -105,7 +159,7 @@ INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sme
 
 /* The blocks of all items, and with the keys the items' q. */
 INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, const bool of_keys) {
-    const int bytes = MQA_ROWS * s.width;
+    const int bytes = s.rows * s.row_bytes;
     ring_turn turn = ring_writer();
     uint32_t number = 0;
     for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
@@ -148,7 +202,7 @@ INLINE mqa_work load_work(mqa_smem m, int stage, mqa_item *item) {
 
 /* Weights as relu wants them. */
 INLINE void store_weights(const mqa_arguments *p, const mqa_shape s, mqa_item item, uint32_t to) {
-    for (int i = (int)threadIdx.x % 32; i < MQA_ROWS; i += 32) {
+    for (int i = (int)threadIdx.x % 32; i < s.rows; i += 32) {
         const int query = item.first + i / s.heads, head = i % s.heads;
         const bool there = query < (int)p->queries && head < (int)p->heads;
         const float weight = there ? load_float(&p->weights, item.batch * p->weight_strides[0] + query * p->weight_strides[1] + head * p->weight_strides[2]) : 0;
@@ -167,6 +221,7 @@ INLINE void tell_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem
         const uint32_t ranges = ranges_at(m, turn.stage);
         ring_wait_empty(m.q_ring, turn);
         store_weights(&g->call, s, item, work_at(m, turn.stage));
+        if (s.scales > 0) store_q_scales(g, s, m, item, turn.stage);
         if (lane < queries_of(s)) st_shared_u32x2(ranges + lane * MQA_RANGE_BYTES, (uint32_t)range.begin, (uint32_t)range.end);
         if (lane == 0) store_work(m, turn.stage, item, work);
         __syncwarp();

@@ -1,4 +1,4 @@
-/* mqa_logits by tcgen05, of q and k in e4m3: tiles, items and chunks as those of wgmma.cu. Thread blocks stay, one to a multiprocessor.
+/* mqa_logits by tcgen05, of q and k in e4m3, or both in mxfp4 or nvfp4: tiles, items and chunks as those of wgmma.cu. Thread blocks stay, one to a multiprocessor.
  *
  *   warp 0          empty -> TMA  q [256,width] of the item -> full                                 2 stages, smem
  *                   empty -> TMA  k [128,width] -> full                                             8 stages, smem
@@ -7,33 +7,60 @@
  *   warp 3          -inf where no key of the chunk is seen -> gmem
  *   warps 4 to 7    sums 0 full -> 32 columns at a time tmem -> registers; relu, times weights, summed over heads, times the key's factor -> gmem; sums empty behind the last load
  *   warps 8 to 11   the same of sums 1
- *   warp 12         empty -> factors of keys [128] fp32 -> full                                     beside k
+ *   warp 12         empty -> factors of keys [128] fp32, of 4 bits their scales -> full            beside k
  *
  * Keys are rows of the products, so a thread has a key and all heads of all queries: no sum goes over threads, and a warp stores 32 neighbours of a query. Weights come from smem, four to an
  * instruction, the same for all lanes. A factor that is below 0 or no finite number multiplies scores, in front of relu and in a branch of its own; else factors multiply sums.
- * Shared memory: 202 KB at width 128; tensor memory: all of it. Speed: not measured, as no Blackwell
+ * Of 4 bits a tile has 192 rows of q, the heads of 3 queries or of 6, which leaves tensor memory room for scales. Warp 2 brings those of q, with the weights; warp 1 copies them in front of the products that read them:
+ * of q with an item's first block. Rows fill up 128 bytes. The second levels of nvfp4 are one factor of all.
+ * Shared memory: 202 KB at width 128, up to 195 of 4 bits; tensor memory: all of it. Speed: not measured, as no Blackwell
  * was there; README.md has what is predicted. */
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/mqa_logits/roles.cuh"
 
-enum { LOAD_WARP, MULTIPLY_WARP, TELL_WARP, CLEAN_WARP, FIRST_SUM_WARP, SUM_WARPS = 8, FACTOR_WARP = FIRST_SUM_WARP + SUM_WARPS, SUM_COLUMNS = MQA_ROWS, TMEM_COLUMNS = 2 * MQA_ROWS, PART = 32 };
+enum { LOAD_WARP, MULTIPLY_WARP, TELL_WARP, CLEAN_WARP, FIRST_SUM_WARP, SUM_WARPS = 8, FACTOR_WARP = FIRST_SUM_WARP + SUM_WARPS, TMEM_COLUMNS = 512, PART = 32 };
 
 typedef struct sums_place { ring_barriers ring; uint32_t tmem; } sums_place;
+
+/* Columns of tensor memory: sums of two blocks [2][rows], and behind them scales of a block's keys [scales][4] and of q [scales][2][4]. */
+INLINE constexpr uint32_t key_scales_at(const mqa_shape s) { return (uint32_t)(2 * s.rows); }
+INLINE constexpr uint32_t q_scales_at(const mqa_shape s) { return (uint32_t)(2 * s.rows + 4 * s.scales); }
 
 /* ---- products: a warp, of which one thread issues ---- */
 
 /* "Shared memory descriptor": rows of 64 bytes are swizzled by 64, 512 bytes from 8 rows to the next 8. */
 INLINE uint64_t descriptor_of(const mqa_shape s, uint32_t address) {
-    return s.width == 128 ? tcgen05_descriptor(address) : (uint64_t)4 << 61 | (uint64_t)1 << 46 | (uint64_t)32 << 32 | (address & 0x3ffff) >> 4;
+    return s.row_bytes == 128 ? tcgen05_descriptor(address) : (uint64_t)4 << 61 | (uint64_t)1 << 46 | (uint64_t)32 << 32 | (address & 0x3ffff) >> 4;
 }
 
-/* "Instruction descriptor": fp32 sums of e4m3, M 128, N 256. */
-#define FORMATS (1u << 4 | (uint32_t)(MQA_ROWS / 8) << 17 | (uint32_t)(MQA_TCGEN05_BLOCK / 16) << 24)
+/* "Instruction descriptor": fp32 sums, M 128, N the rows; of e4m3, or of e2m1 with scales in e8m0 or e4m3, of which a step reads 2 or 4 of a row's word from number `scale` on. */
+INLINE constexpr uint32_t formats_of(const mqa_shape s, const int scale) {
+    const uint32_t size = (uint32_t)(s.rows / 8) << 17;
+    return s.scales == 0 ? size | 1u << 4 | (uint32_t)(MQA_TCGEN05_BLOCK / 16) << 24
+                         : size | 1u << 7 | 1u << 10 | (uint32_t)(s.scale_block == 32) << 23 | (uint32_t)(MQA_TCGEN05_BLOCK / 128) << 27 | (uint32_t)scale << 4 | (uint32_t)scale << 29;
+}
 
-INLINE void multiply(const mqa_shape s, uint32_t sums, uint32_t k, uint32_t q) {
+/* A step is 32 bytes of a row. tmem: where scales lie behind the sums of both blocks. */
+INLINE void multiply(const mqa_shape s, uint32_t sums, uint32_t k, uint32_t q, uint32_t tmem) {
     const uint64_t a = descriptor_of(s, k), b = descriptor_of(s, q);
 #pragma unroll
-    for (int i = 0; i < s.width / 32; i++) tcgen05_mma_f8(sums, a + 2 * i, b + 2 * i, FORMATS, i > 0);
+    for (int i = 0; i < s.width / 32 && s.scales == 0; i++) tcgen05_mma_f8(sums, a + 2 * i, b + 2 * i, formats_of(s, 0), i > 0);
+#pragma unroll
+    for (int i = 0; i < s.width / 64 && s.scales > 0; i++) {
+        const int first = i * 64 / s.scale_block, tile = first / 4;
+        const uint32_t of_k = tmem + key_scales_at(s) + 4 * tile, of_q = tmem + q_scales_at(s) + 8 * tile;
+        if (s.scale_block == 32) tcgen05_mma_mxf4(sums, a + 2 * i, b + 2 * i, formats_of(s, first % 4), of_k, of_q, i > 0);
+        else tcgen05_mma_nvf4(sums, a + 2 * i, b + 2 * i, formats_of(s, first % 4), of_k, of_q, i > 0);
+    }
+}
+
+/* Scales of a block, and with its item's first those of q. */
+INLINE void copy_scales(const mqa_shape s, mqa_smem m, uint32_t tmem, int k_stage, int q_stage, bool of_q) {
+#pragma unroll
+    for (int tile = 0; tile < s.scales; tile++) tcgen05_copy_scales(tmem + key_scales_at(s) + 4 * tile, tcgen05_rows_descriptor(m.k_scales + (k_stage * s.scales + tile) * MQA_SCALE_TILE));
+    if (!of_q) return;
+#pragma unroll
+    for (int tile = 0; tile < 2 * s.scales; tile++) tcgen05_copy_scales(tmem + q_scales_at(s) + 4 * tile, tcgen05_rows_descriptor(m.q_scales + (q_stage * s.scales * 2 + tile) * MQA_SCALE_TILE));
 }
 
 INLINE void multiply_items(const mqa_shape s, mqa_smem m, sums_place sums) {
@@ -53,7 +80,8 @@ INLINE void multiply_items(const mqa_shape s, mqa_smem m, sums_place sums) {
             tcgen05_fence_after();
             ring_wait_full(m.k_ring, of_k);
             if (!issues) continue;
-            multiply(s, sums.tmem + of_sums.stage * SUM_COLUMNS, m.k + of_k.stage * s.block * s.width, m.q + turn.stage * MQA_ROWS * s.width);
+            copy_scales(s, m, sums.tmem, of_k.stage, turn.stage, i == 0);
+            multiply(s, sums.tmem + of_sums.stage * s.rows, m.k + of_k.stage * s.block * s.row_bytes, m.q + turn.stage * s.rows * s.row_bytes, sums.tmem);
             tcgen05_commit(ring_empty(m.k_ring, of_k.stage));
             tcgen05_commit(ring_full(sums.ring, of_sums.stage));
         }
@@ -115,11 +143,11 @@ INLINE void sum_block(const mqa_arguments *p, const mqa_shape s, mqa_item item, 
     float2 sums[2];
     load_part(scores[0], tmem);
 #pragma unroll
-    for (int part = 0; part < MQA_ROWS / PART; part++) {
+    for (int part = 0; part < s.rows / PART; part++) {
         uint32_t *here = scores[part % 2];
         tmem_wait_load();
-        if (part + 1 < MQA_ROWS / PART) load_part(scores[(part + 1) % 2], tmem + (part + 1) * PART);
-        if (part + 1 == MQA_ROWS / PART) {
+        if (part + 1 < s.rows / PART) load_part(scores[(part + 1) % 2], tmem + (part + 1) * PART);
+        if (part + 1 == s.rows / PART) {
             tcgen05_fence_before();
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(release);
@@ -131,10 +159,18 @@ INLINE void sum_block(const mqa_arguments *p, const mqa_shape s, mqa_item item, 
     }
 }
 
+/* With the second levels of nvfp4. */
+INLINE float scale_of_all(const mqa_tiles_arguments *g, const mqa_shape s) {
+    float scale = g->call.scale;
+    if (s.scales > 0 && g->q.second_kind != 0) scale *= __ldg((const float *)g->q.second) * __ldg((const float *)g->k.second);
+    return scale;
+}
+
 INLINE void sum_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, sums_place sums, int group) {
     const mqa_arguments *p = &g->call;
     const int row = (int)threadIdx.x % 128, box = row / MQA_BOX;
-    const uint32_t tmem = sums.tmem + group * SUM_COLUMNS + ((uint32_t)(row / 32 * 32) << 16);
+    const uint32_t tmem = sums.tmem + group * s.rows + ((uint32_t)(row / 32 * 32) << 16);
+    const float scale = scale_of_all(g, s);
     ring_turn turn = ring_reader();
     uint32_t number = 0;
 #pragma unroll 1
@@ -151,7 +187,7 @@ INLINE void sum_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem 
             k.key = block + row;
             ring_wait_full(m.k_ring, of_k);
             k.is_there = (int)ld_shared_u32(m.pages + 4 * (of_k.stage * boxes_of(s) + box)) >= 0;
-            k.factor = factor_at(p, m, s, of_k.stage, row);
+            k.factor = factor_at(p, m, s, of_k.stage, row, scale);
             __syncwarp();
             if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, of_k);
             k.inner = k.is_there && block >= work.low && block + s.block <= work.high;
@@ -177,7 +213,7 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
     const uint32_t tmem_at = ring_end(sums.ring, 2);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 1 + SUM_WARPS);
-        ring_init(m.k_ring, s.stages, MQA_LOADERS, 1 + SUM_WARPS / 2);
+        ring_init(m.k_ring, s.stages, loaders_of(s), 1 + SUM_WARPS / 2);
         ring_init(sums.ring, 2, 1, SUM_WARPS / 2);
         fence_mbarrier_init();
     }
@@ -207,7 +243,14 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
 
 #define MQA_TILE(name, heads, width)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(MQA_TCGEN05_THREADS, 1) mqa_logits_tcgen05_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
-        const mqa_shape shape = {heads, width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES, 1};                                                       \
+        const mqa_shape shape = {heads, width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES, 1, MQA_ROWS, width, 0, 0};                                 \
         mqa_tcgen05(&arguments, shape);                                                                                                         \
     }
 #include "kernels/mqa_logits/tiles.def"
+
+#define MQA_SCALED_TILE(name, heads, width, scale_block)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(MQA_TCGEN05_THREADS, 1) mqa_logits_tcgen05_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
+        const mqa_shape shape = {heads, width, MQA_TCGEN05_BLOCK, MQA_TCGEN05_STAGES, 1, MQA_SCALED_ROWS, MQA_SCALED_ROW_BYTES, (width + 4 * scale_block - 1) / (4 * scale_block), scale_block}; \
+        mqa_tcgen05(&arguments, shape);                                                                                                         \
+    }
+#include "kernels/mqa_logits/scaled_tiles.def"

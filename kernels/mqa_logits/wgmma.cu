@@ -126,7 +126,7 @@ INLINE void make_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sme
         ring_wait_full(m.k_ring, turn);
         multiply(s, scores, m.k + turn.stage * MQA_WGMMA_BLOCK * s.width, q);
         const bool is_there = (int)ld_shared_u32(m.pages + 4 * turn.stage) >= 0;
-        float factor = factor_at(p, m, s, turn.stage, own_key());
+        float factor = factor_at(p, m, s, turn.stage, own_key(), p->scale);
         wgmma_wait(0);
         __syncwarp();
         if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, turn);
@@ -170,7 +170,7 @@ INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
     const int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 8);
-        ring_init(m.k_ring, MQA_WGMMA_STAGES, MQA_LOADERS, 4);
+        ring_init(m.k_ring, MQA_WGMMA_STAGES, loaders_of(s), 4);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -190,7 +190,7 @@ INLINE void mqa_wgmma(const mqa_tiles_arguments *g, const mqa_shape s) {
 
 #define MQA_TILE(name, heads, width)                                                                                                         \
     extern "C" __global__ void __launch_bounds__(MQA_WGMMA_THREADS, 1) mqa_logits_wgmma_##name(const __grid_constant__ mqa_tiles_arguments arguments) { \
-        const mqa_shape shape = {heads, width, MQA_WGMMA_BLOCK, MQA_WGMMA_STAGES, 1};                                                        \
+        const mqa_shape shape = {heads, width, MQA_WGMMA_BLOCK, MQA_WGMMA_STAGES, 1, MQA_ROWS, width, 0, 0};                                 \
         mqa_wgmma(&arguments, shape);                                                                                                        \
     }
 #include "kernels/mqa_logits/tiles.def"

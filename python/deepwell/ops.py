@@ -24,6 +24,7 @@ MAX_PLANS = 256
 _NAMES = {dtype: name for name, dtype in DTYPES.items() if not name.startswith("e")}
 # And those that mqa_logits multiplies besides.
 _MULTIPLIED = {dtype: name for name, dtype in DTYPES.items() if name in ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")}
+LOGITS_PRECISIONS = ("mxfp4", "nvfp4", "mxfp8")
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 
 
@@ -294,13 +295,17 @@ def _logits_shape(query: Tensor, key: Tensor, table: Optional[Tensor]) -> list[i
 
 @torch.library.custom_op("deepwell::mqa_logits", mutates_args=())
 def mqa_logits(query: Tensor, key: Tensor, weights: Tensor, key_scale: Optional[Tensor] = None, start: Optional[Tensor] = None, end: Optional[Tensor] = None,
-               table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+               table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32, precision: Optional[str] = None) -> Tensor:
     """The sum over heads of weights * relu(query . key * key_scale * scale), by which sparse attention picks keys: query [m,h,d], key [n,d], weights [m,h], key_scale [n] -> [m,n] in
     dtype, accumulated in fp32. All may have a batch in front. query and key: float8, bfloat16, float16, float32.
 
     start, end: integers [m]; a key below start or not below end has -inf. table: integers [b,r], then key is pages [p,t,d], key_scale [p,t], and the key of position i of batch b
-    lies in page table[b, i / t], slot i mod t; a key of page -1 has -inf. n is r*t then."""
+    lies in page table[b, i / t], slot i mod t; a key of page -1 has -inf. n is r*t then.
+
+    precision: "mxfp4", "nvfp4" or "mxfp8": query and key are quantised first, in blocks of their rows, and multiplied so."""
     shape = _logits_shape(query, key, table)
+    if precision not in (None, *LOGITS_PRECISIONS):
+        raise Invalid(f"mqa_logits: no precision '{precision}'; there are {', '.join(LOGITS_PRECISIONS)}")
     given = {"q": query, "k": key, "weights": weights, "factor": key_scale, "start": start, "end": end, "table": table}
     if query.dim() == 3:
         given = {name: None if x is None else x.unsqueeze(0) for name, x in given.items()}
@@ -310,13 +315,16 @@ def mqa_logits(query: Tensor, key: Tensor, weights: Tensor, key_scale: Optional[
     if dtype not in _NAMES:
         raise Invalid(f"deepwell op: dtype is {dtype}, which has no format here")
     names = _NAMES | _MULTIPLIED
-    line = f"%1 = mqa_logits {', '.join(present)} {{to={_NAMES[dtype]},scale={scale!r}}}"
-    return _run_for([line], {name: x for name, x in given.items() if x is not None}, ["%1"], names)[0].reshape(shape)
+    text = _Text()
+    if precision is not None:
+        present[:2] = [text.to(name, precision) for name in present[:2]]
+    made = text.add(f"mqa_logits {', '.join(present)} {{to={_NAMES[dtype]},scale={scale!r}}}")
+    return _run_for(text.lines, {name: x for name, x in given.items() if x is not None}, [made], names)[0].reshape(shape)
 
 
 @mqa_logits.register_fake
 def _(query: Tensor, key: Tensor, weights: Tensor, key_scale: Optional[Tensor] = None, start: Optional[Tensor] = None, end: Optional[Tensor] = None,
-      table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+      table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32, precision: Optional[str] = None) -> Tensor:
     return query.new_empty(_logits_shape(query, key, table), dtype=dtype)
 
 

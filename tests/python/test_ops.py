@@ -82,6 +82,12 @@ def test_mqa_logits():
         wanted = index_logits(q, pages.float()[table].flatten(1, 2), weights, factors[table].flatten(1), torch.zeros_like(start), end, 1.0)
         assert torch.allclose(dw.ops.mqa_logits(q, pages, weights, factors, end=end, table=table), wanted, atol=1e-4)
     assert dw.ops.mqa_logits(q, k, weights, dtype=torch.bfloat16).dtype == torch.bfloat16
+    for precision in dw.ops.LOGITS_PRECISIONS:
+        exact = q.float(), k.float()
+        rounded = [dw.ops.fake_quantize(x, precision) for x in exact]
+        assert torch.allclose(dw.ops.mqa_logits(*exact, weights, end=end, precision=precision), dw.ops.mqa_logits(*rounded, weights, end=end), atol=1e-4)
+    with pytest.raises(dw.Invalid, match="no precision 'fp3'"):
+        dw.ops.mqa_logits(q, k, weights, precision="fp3")
     with pytest.raises(dw.Mismatch, match="it takes"):
         dw.ops.mqa_logits(q, k[0], weights)
     with pytest.raises(dw.Error, match="d of q"):
