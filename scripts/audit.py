@@ -61,11 +61,11 @@ class Tile(NamedTuple):
 
 def wgmma_tiles():
     """{entry: Tile} of kernels/gemm/wgmma/tiles.def. Loads: a, and b in two halves, of which a block of a pair brings one."""
-    elements = {"HALF": ("bf16", "f16"), "BYTE": ("e4m3",), "SCALED": ("e4m3_block",)}
+    elements = {"HALF": ("bf16", "f16"), "TURNED": ("bf16", "f16"), "BYTE": ("e4m3",), "SCALED": ("e4m3_block",)}
     columns = {"TILE": "m n stages boxes pair splits block_us tile_us", "TURNS": "m n stages boxes pair block_us tile_us", "GROUPS": "m n stages boxes pair block_us tile_us",
                "BLOCKS": "m n stages boxes pair block_us tile_us", "TURNED": "at bn m n stages boxes pair splits block_us tile_us"}
     found = {}
-    for kind, element in (("TILE", "HALF"), ("TURNS", "HALF"), ("TURNED", "HALF"), ("TILE", "BYTE"), ("TILE", "SCALED"), ("GROUPS", "HALF"), ("GROUPS", "BYTE"), ("GROUPS", "SCALED"), ("BLOCKS", "BYTE"), ("BLOCKS", "SCALED")):
+    for kind, element in (("TILE", "HALF"), ("TURNS", "HALF"), ("TURNED", "HALF"), ("TILE", "BYTE"), ("TILE", "SCALED"), ("GROUPS", "HALF"), ("GROUPS", "TURNED"), ("GROUPS", "BYTE"), ("GROUPS", "SCALED"), ("BLOCKS", "BYTE"), ("BLOCKS", "SCALED")):
         names = ["name"] + (["parts"] if element == "SCALED" else []) + columns[kind].split()
         for row in rows("kernels/gemm/wgmma/tiles.def", f"MATMUL_{kind}_{element}", names):
             m, n, stages, pair = (int(row[x]) for x in ("m", "n", "stages", "pair"))
@@ -74,7 +74,7 @@ def wgmma_tiles():
             loads = None if kind == "GROUPS" else 3 - (pair == 2)
             if kind == "TURNED":      # boxes of 64 by 64; operands that lie straight are loaded as others are
                 loads = (m // 64 if int(row["at"]) else 1) + (n // 64 // (1 + (pair == 2)) if int(row["bn"]) else 3 - (pair == 2) - 1)
-            tile = Tile(m, n, stages, m / 64 * 4 * n / 2, (m + n) * K_BLOCK, warp_rows, None, 0, loads, 0, 0 if element == "HALF" else warp_rows * n // 128, kind == "TURNS")
+            tile = Tile(m, n, stages, m / 64 * 4 * n / 2, (m + n) * K_BLOCK, warp_rows, None, 0, loads, 0, 0 if element in ("HALF", "TURNED") else warp_rows * n // 128, kind == "TURNS")
             for name in elements[element]:
                 found[f"matmul_{name}_{row['name']}{suffix}"] = tile
     return found

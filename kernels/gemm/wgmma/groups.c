@@ -8,40 +8,49 @@
 
 /* ---- entries ---- */
 
+enum { TURNED_ROWS = 64 };       /* of k, in a box of a b that lies turned */
+
 typedef struct groups_tile {
     wgmma_kind kind;
+    bool bn;                      /* matrices of b lie as [k,n] */
     const char *image, *entry;
     int parts, tile_m, tile_n, stages, boxes, pair;
     double block_us, tile_us;     /* as of tiles without groups */
 } groups_tile;
 
 static const groups_tile tiles[] = {
-#define MATMUL_GROUPS_HALF(name, ...) {WGMMA_BF16, "matmul_bf16_sm90", "matmul_bf16_" #name "_groups", 0, __VA_ARGS__},
+#define MATMUL_GROUPS_HALF(name, ...) {WGMMA_BF16, false, "matmul_bf16_sm90", "matmul_bf16_" #name "_groups", 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_GROUPS_HALF
-#define MATMUL_GROUPS_HALF(name, ...) {WGMMA_F16, "matmul_f16_sm90", "matmul_f16_" #name "_groups", 0, __VA_ARGS__},
+#define MATMUL_GROUPS_HALF(name, ...) {WGMMA_F16, false, "matmul_f16_sm90", "matmul_f16_" #name "_groups", 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_GROUPS_HALF
-#define MATMUL_GROUPS_BYTE(name, ...) {WGMMA_E4M3, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_groups", 0, __VA_ARGS__},
+#define MATMUL_GROUPS_BYTE(name, ...) {WGMMA_E4M3, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_groups", 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_GROUPS_BYTE
-#define MATMUL_GROUPS_SCALED(name, ...) {WGMMA_E4M3_BLOCK, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_groups", __VA_ARGS__},
+#define MATMUL_GROUPS_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_groups", __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_GROUPS_SCALED
+#define MATMUL_GROUPS_TURNED(name, ...) {WGMMA_BF16, true, "matmul_bf16_turned_sm90", "matmul_bf16_" #name "_groups", 0, __VA_ARGS__},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_GROUPS_TURNED
+#define MATMUL_GROUPS_TURNED(name, ...) {WGMMA_F16, true, "matmul_f16_turned_sm90", "matmul_f16_" #name "_groups", 0, __VA_ARGS__},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_GROUPS_TURNED
 };
 
 /* ---- what a call comes to ---- */
 
 typedef struct groups_call {
     int64_t m, n, n_out, k, groups;
-    bool halves;
+    bool halves, bn;
     wgmma_kind kind;
     const groups_tile *tile;
     double us;
 } groups_call;
 
 static bool runs(const groups_tile *t, const groups_call *c) {
-    return t->kind == c->kind && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
+    return t->kind == c->kind && t->bn == c->bn && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
 }
 
 /* Groups that have rows at all, as many as rows that fall into groups at random fill on average; and the units that each is cut into: half a unit at its end is empty on average. */
@@ -70,7 +79,8 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
 /* The tile is that of all groups, also where the call is of a part of them. */
 static groups_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *offsets = run->call.in[2], *out = run->call.out[0];
-    groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post)};
+    const bool bn = !op_attr_bool(run->call.attrs, OP_ATTR_bt);
+    groups_call c = {.m = a->dims[0], .n = b->dims[bn ? 2 : 1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post), .bn = bn};
     c.kind = wgmma_kind_of(a->format, b->format);
     for (size_t i = 0; i < COUNT_OF(tiles) && c.m > 0; i++) {
         double us = runs(&tiles[i], &c) ? microseconds(&tiles[i], &c, run->chip) : -1;
@@ -79,15 +89,28 @@ static groups_call call_of(const kernel_run *run) {
     return c;
 }
 
-const char *grouped_wgmma_refuses(const kernel_problem *problem, text *why) {
-    int64_t groups, n;
+/* Of matrices that lie as [k,n], blocks of k end where a matrix does: what lies behind is the next one's. */
+static const char *reject_turned(const kernel_problem *problem, text *why) {
     const op_type *b = problem->in[1];
-    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = wgmma_reject_products(problem, why);
+    const wgmma_kind kind = wgmma_kind_of(problem->in[0]->format, b->format);
+    int64_t k, n;
+    if (kind != WGMMA_BF16 && kind != WGMMA_F16) return "b is stored with n last, and operands of other than 16 bits are read as [n,k]";
+    if (!dim_is_constant(b->dims[1], &k) || !dim_is_constant(b->dims[2], &n)) return "k or n is not known at plan time";
+    if (k == 0 || n == 0) return "k or n is 0";
+    if (matmul_halves_columns(&problem->post)) return "b is stored with n last, and a step joins columns";
+    if (k % TURNED_ROWS == 0 && n % 8 == 0) return NULL;
+    text_printf(why, "b is stored with n last, and k = %lld is no multiple of %d, or n = %lld none of 8", (long long)k, TURNED_ROWS, (long long)n);
+    return text_string(why);
+}
+
+const char *grouped_wgmma_refuses(const kernel_problem *problem, text *why) {
+    int64_t groups, rows;
+    const op_type *b = problem->in[1];
+    const char *reason = op_attr_bool(problem->attrs, OP_ATTR_bt) ? wgmma_reject_products(problem, why) : reject_turned(problem, why);
     if (reason != NULL) return reason;
-    if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &n)) return "the number of groups is not known at plan time";
+    if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &rows)) return "the number of groups is not known at plan time";
     if (groups == 0) return "there are no groups";
-    if (n > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
+    if (rows > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
     return matmul_reject_post(problem, 3, why);
 }
 
@@ -123,7 +146,7 @@ dw_status grouped_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) 
     matmul_take_groups(&launch, run, run->first_group, run->first_group + here, &g->groups);
     if (t->kind == WGMMA_E4M3_BLOCK) wgmma_take_block_scales(&launch, g);
     wgmma_take_map(&launch, run, 0, c.m, g->a_rows, g->map_a);
-    wgmma_take_map(&launch, run, 1, here * c.n, t->tile_n / 2, g->map_b);
+    wgmma_take_map(&launch, run, 1, here * (t->bn ? c.k : c.n), t->bn ? TURNED_ROWS : t->tile_n / 2, g->map_b);
     if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c.m, MATMUL_OUT_ROWS(true), g->map_out);
     cuda_grid(&launch, units_at_a_time(t, run->chip) * t->pair, 1, 1);
     launch.block[0] = MATMUL_THREADS;

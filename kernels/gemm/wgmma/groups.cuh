@@ -31,11 +31,12 @@ INLINE bool find_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_ri
     return true;
 }
 
-/* How many boxes of a hold the tile's rows, and the row in the map of b at which its matrix begins. */
+/* How many boxes of a hold the tile's rows, and the row in the map of b at which its matrix begins: of n, or where b lies turned of k. */
 INLINE int a_boxes(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) {
     return s.groups ? max(0, min(ceil_div(tile->end - tile->row, g->a_rows), s.tile_m / g->a_rows)) : 1;
 }
-INLINE int b_row(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? (tile->group - g->groups.first) * g->n : 0; }
+INLINE int b_row(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups && !s.b_turned ? (tile->group - g->groups.first) * g->n : 0; }
+INLINE int b_depth(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups && s.b_turned ? (tile->group - g->groups.first) * g->k : 0; }
 
 /* ---- publishing them: one warp ---- */
 

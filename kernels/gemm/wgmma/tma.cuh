@@ -31,17 +31,17 @@ INLINE void load_turned_a(const tma_shape s, uint32_t a, const tensor_map *map, 
     for (int i = 0; i < s.tile_m / CHUNK; i++) tma_load_2d(a + i * CHUNK_BYTES, map, full, row + i * CHUNK, block * CHUNK, TMA_EVICT_NORMAL);
 }
 
-INLINE void load_turned_b(const tma_shape s, uint32_t b, const tensor_map *map, uint32_t full, int block, const tma_tile *tile, int rank) {
+INLINE void load_turned_b(const tma_shape s, uint32_t b, const tensor_map *map, uint32_t full, int depth, const tma_tile *tile, int rank) {
     const int half = s.tile_n / 2 / CHUNK;
     if (s.pair > 1) {
 #pragma unroll
         for (int i = 0; i < half; i++)
-            tma_load_2d_multicast(b + (rank * half + i) * CHUNK_BYTES, map, full, (rank == 0 ? tile->col : tile->up) + i * CHUNK, block * CHUNK, 3, TMA_EVICT_NORMAL);
+            tma_load_2d_multicast(b + (rank * half + i) * CHUNK_BYTES, map, full, (rank == 0 ? tile->col : tile->up) + i * CHUNK, depth, 3, TMA_EVICT_NORMAL);
         return;
     }
 #pragma unroll
     for (int i = 0; i < s.tile_n / CHUNK; i++)
-        tma_load_2d(b + i * CHUNK_BYTES, map, full, (half == 0 || i < half ? tile->col + i * CHUNK : tile->up + (i - half) * CHUNK), block * CHUNK, TMA_EVICT_NORMAL);
+        tma_load_2d(b + i * CHUNK_BYTES, map, full, (half == 0 || i < half ? tile->col + i * CHUNK : tile->up + (i - half) * CHUNK), depth, TMA_EVICT_NORMAL);
 }
 
 /* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
@@ -55,7 +55,7 @@ INLINE void load_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
     ring_turn at = ring_writer();
     tma_tile tile;
     for (; find_tile(g, s, ring, turn, rank, &tile); turn = schedule_next(ring.schedule, turn)) {
-        const int boxes = a_boxes(g, s, &tile);
+        const int boxes = a_boxes(g, s, &tile), before = b_depth(g, s, &tile);
         tile.col += b_row(g, s, &tile), tile.up += b_row(g, s, &tile);
         if (s.groups) schedule_release(ring.schedule, turn);
         for (int block = range.first; block < range.end; block++) {
@@ -65,7 +65,7 @@ INLINE void load_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
             if (s.a_turned) load_turned_a(s, a, map_a, full, block, tile.row);
             for (int i = 0; i < boxes && !s.a_turned; i++) tma_load_2d(a + i * g->a_rows * ROW_BYTES, map_a, full, block * depth, tile.row + i * g->a_rows, TMA_EVICT_NORMAL);
             if (s.b_turned) {
-                load_turned_b(s, b, map_b, full, block, &tile, rank);
+                load_turned_b(s, b, map_b, full, before + block * CHUNK, &tile, rank);
             } else if (s.pair > 1) {
                 tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
             } else {
