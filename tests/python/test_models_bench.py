@@ -82,3 +82,13 @@ def test_small_models_run_and_a_broken_off_table_goes_on(tmp_path):
         ours = one["ways"]["deepwell bf16"]
         assert ours["sustained"] > 0 and ours["report"]["bound"] > 0 and len(ours["losses"]) == 3
     assert kept[-1]["ways"]["deepwell bf16"]["ids"] == "1 of 1"
+
+
+def test_gpu_serve_tells_of_each_way():
+    """On the CPU, where nothing else runs it: a service that looks ahead or not, draws, and engine.generate give a line each, and all tokens."""
+    done = subprocess.run([sys.executable, str(BENCH / "gpu_serve.py"), "--device", "cpu", "--small", "--model", "gpt2", "--texts", "2", "--prompt", "8", "--tokens", "4", "--rounds", "1",
+                           "--ways", "service,waits,draws,generate"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = {words[1]: words for words in map(str.split, done.stdout.splitlines()[2:])}
+    assert list(lines) == ["service", "waits", "draws", "generate"], done.stdout
+    assert all(float(words[3]) > 0 for words in lines.values()) and all(float(lines[way][8]) > 0 for way in ("service", "waits", "draws")), done.stdout
