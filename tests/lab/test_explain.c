@@ -55,6 +55,26 @@ static void explain_tells_what_steps_launch(void **state) {
     }
 }
 
+/* ---- what it costs to be invariant ---- */
+
+/* One row of the product is the skinny kernel's, whose sums follow from the number of rows; of many rows nothing is passed over. */
+static void explain_names_what_an_invariant_plan_passes_over(void **state) {
+    static const struct { const char *dims; bool passes; } rows[] = {{"m=1", true}, {"m=4096", false}};
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const unsigned invariant = i % 2 == 0 ? DW_MODEL_INVARIANT : 0;
+        dw_context *context;
+        text words;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        explain(context, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY | invariant, .chip = "h200", .dims = rows[i / 2].dims}, 0, &words);
+        const char *told = strstr(text_string(&words), "passed over, to be invariant: cuda_matmul_skinny; by estimate ");
+        if ((told != NULL) != (invariant != 0 && rows[i / 2].passes)) fail_msg("%s", text_string(&words));
+        if (told != NULL) assert_non_null(strstr(told, " us more for it\n"));
+        text_free(&words);
+        dw_context_destroy(context);
+    }
+}
+
 /* ---- beside other precisions ---- */
 
 static json_t *facts_in(dw_context *context, const char *chip, const char *precision, const char *policy, const char *kernels) {
@@ -147,6 +167,7 @@ static void a_precision_that_cannot_be_planned_says_why(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain_tells_what_steps_launch),
+        cmocka_unit_test(explain_names_what_an_invariant_plan_passes_over),
         cmocka_unit_test(costs_beside_are_those_of_the_other_plans),
         cmocka_unit_test(layers_that_are_slower_than_in_bf16_are_told),
         cmocka_unit_test(a_policy_is_beside_bf16_and_what_is_not_quantised_beside_nothing),

@@ -139,6 +139,28 @@ static const char PRODUCTS[] =
     "graph products\n  symbol m 1..128\n  symbol few 1..16\n  input x bf16[m,64]\n  input y bf16[few,32]\n  param w bf16[32,64]\n  param u bf16[32,32]\n"
     "  %1 = concat u, u {axis=0}\n  %2 = matmul x, w {bt=true}\n  %3 = matmul y, %1 {bt=true}\n  output p %2\n  output q %3\n";
 
+/* A library divides sums by how many rows there are. Where a row's bits may not depend on that, a kernel of ours takes the product, or, where the library was asked for by name, the error names the op. */
+static void an_invariant_plan_takes_no_library(void **state) {
+    dw_context *context = *state;
+    chip_caps chip = chip_of(context, "h200");
+    chip.features |= UINT64_C(1) << CHIP_cublaslt;
+    for (int i = 0; i < 3; i++) {
+        const bool is_invariant = i > 0, is_asked = i != 1;
+        ir_graph *graph;
+        plan *made;
+        ok(context, ir_parse(context, "text", PRODUCTS, strlen(PRODUCTS), NULL, &graph));
+        dw_status status = plan_compile(graph, &(plan_options){.chip = &chip, .invariant = is_invariant, .kernels = is_asked ? "matmul=cuda_matmul_cublaslt" : NULL}, &made);
+        if (is_invariant && is_asked) {
+            test_assert_fails(context, status, DW_UNSUPPORTED, "matmul: kernel 'cuda_matmul_cublaslt' cannot run this: how it divides a row's sums follows from how many rows there are, and the plan is invariant (op %");
+            continue;
+        }
+        ok(context, status);
+        for (int k = made->load_count; k < made->step_count; k++)
+            if (made->steps[k].node->op == OP_matmul) assert_int_equal(strcmp(made->steps[k].picked->name, "cuda_matmul_cublaslt") == 0, is_asked);
+        plan_destroy(made);
+    }
+}
+
 /* On a GPU rows may leave sizes to the kernels of others; one that was asked for by name does not, and the plan's text says so. */
 static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
     dw_context *context = *state;
@@ -604,6 +626,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_wrong_plan_is_refused_with_its_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_by_name_runs_at_all_sizes_or_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_invariant_plan_takes_no_library, setup, teardown),
         cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
         cmocka_unit_test_setup_teardown(workspace_of_the_largest_sizes_serves_smaller_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
