@@ -16,8 +16,8 @@ quantize_row_function quantize_row_of(const chip_caps *chip) {
 /* Rows of the plain layout whose blocks are whole, if nothing in them is special. */
 static bool run_fast(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row) {
     const num_format *info = num_info(out->format);
-    if (out->layout != DW_SCALE_plain || info->cols == 0) return false;
-    int64_t blocks = base_ceil_div(out->cols, info->cols);
+    if (out->layout != DW_SCALE_plain) return false;
+    const int64_t blocks = info->cols == 0 ? 1 : base_ceil_div(out->cols, info->cols);
     quantize_row problem = {
         .format = out->format,
         .x = x,

@@ -1,7 +1,7 @@
 /* The loops of rows.h in plain C for the compiler to vectorise; each rows_<instruction set>.c defines QUANTIZE_ROW, the name of its function, and includes
  * this. A chunk of 1024 elements at a time:
- *     x [1024] -> pairwise maxima 512, 256, .. -> amax [blocks] -> scale code and inverse [blocks] -> codes [1024] -> packed
- * so that every loop runs over many blocks. The rules are num.h's, operation by operation; num_quantize_rows is what it is tested against. */
+ *     x [1024] -> amax [blocks] -> scale code and inverse [blocks] -> codes [1024] -> packed
+ * so that loops over scales run over many blocks. The rules are num.h's, operation by operation; num_quantize_rows is what it is tested against. */
 #include <float.h>
 #include <string.h>
 
@@ -13,15 +13,17 @@ enum { CHUNK = 1024, BLOCKS_MAX = CHUNK / 16, INFINITY_BITS = 0x7f800000 };
 
 static inline int32_t pick(int condition, int32_t yes, int32_t no) { return no ^ ((yes ^ no) & -condition); }
 
-/* A code of 8 bits or less: sign, exponent, mantissa; nearest even, no further than the magnitude with these bits. No NaN. */
+/* A code of 8 bits or less: sign, exponent, mantissa; nearest even, no further than the magnitude with these bits. No NaN. Adding 2^23 steps makes the adder round to one: a step is that of the
+ * magnitude's power of two, and below the smallest normal number the same as there. */
 static inline int32_t encode(float value, int bits, int mantissa, int bias, int32_t max_bits) {
-    int32_t all = cpu_bits(value), magnitude = all & 0x7fffffff, drop = 23 - mantissa;
+    const int32_t all = cpu_bits(value), drop = 23 - mantissa, least = (1 - bias + 127) << 23;
+    int32_t magnitude = all & 0x7fffffff;
     magnitude = magnitude < max_bits ? magnitude : max_bits;
-    int32_t normal = (magnitude + ((1 << (drop - 1)) - 1) + ((magnitude >> drop) & 1) - ((127 - bias) << 23)) >> drop;
-    /* below the smallest normal number the step is fixed: adding 2^23 steps makes the adder round to it */
-    int32_t shift = (1 - bias - mantissa + 23 + 127) << 23;
-    int32_t subnormal = cpu_bits(cpu_float(magnitude) + cpu_float(shift)) - shift;
-    return pick(magnitude < ((1 - bias + 127) << 23), subnormal, normal) | (int32_t)((uint32_t)all >> 31) << (bits - 1);
+    int32_t power = magnitude & 0x7f800000;
+    power = power > least ? power : least;
+    const int32_t shift = power + (drop << 23), steps = cpu_bits(cpu_float(magnitude) + cpu_float(shift)) - shift;
+    const int32_t code = steps + (power >> drop) - ((128 - bias) << mantissa);
+    return code | (int32_t)((uint32_t)all >> 31) << (bits - 1);
 }
 
 static inline int32_t e4m3(float value) { return encode(value, 8, 3, 7, 0x43e00000); }
@@ -33,21 +35,26 @@ static inline float e4m3_value(int32_t code) {
     return cpu_float(pick(code < 8, cpu_bits((float)code * 0x1p-9f), normal));
 }
 
-/* The bits of the largest magnitude of each block, which order as magnitudes do. count is a multiple of block. */
+/* The bits of the largest magnitude of each block, which order as magnitudes do. count is a multiple of block. The sizes of blocks are spelled out, so that each is a few
+ * registers and no loop. */
+static inline int32_t largest_of(const float *x, const int64_t block) {
+    int32_t largest = 0;
+    for (int64_t i = 0; i < block; i++) {
+        const int32_t magnitude = cpu_bits(x[i]) & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
 static void block_maxima(const float *x, int64_t count, int64_t block, int32_t *restrict amax) {
-    int32_t maxima[CHUNK / 2];
-    int64_t left = count / 2;
-    for (int64_t i = 0; i < left; i++) {
-        int32_t a = cpu_bits(x[2 * i]) & 0x7fffffff, b = cpu_bits(x[2 * i + 1]) & 0x7fffffff;
-        maxima[i] = a > b ? a : b;
+    const int64_t blocks = count / block;
+    if (block == 16) {
+        for (int64_t b = 0; b < blocks; b++) amax[b] = largest_of(x + 16 * b, 16);
+    } else if (block == 32) {
+        for (int64_t b = 0; b < blocks; b++) amax[b] = largest_of(x + 32 * b, 32);
+    } else {
+        for (int64_t b = 0; b < blocks; b++) amax[b] = largest_of(x + block * b, block);
     }
-    for (int64_t width = 2; width < block; width *= 2) {
-        int32_t halves[CHUNK / 4];
-        left /= 2;
-        for (int64_t i = 0; i < left; i++) halves[i] = maxima[2 * i] > maxima[2 * i + 1] ? maxima[2 * i] : maxima[2 * i + 1];
-        memcpy(maxima, halves, (size_t)left * sizeof *halves);
-    }
-    memcpy(amax, maxima, (size_t)left * sizeof *amax);
 }
 
 /* ---- scales: from amax [blocks], the codes and what elements are multiplied by ---- */
@@ -227,10 +234,24 @@ static bool second_level(const quantize_row *row, float *encode_scale) {
     return true;
 }
 
+/* One fp32 scale for all of the row. */
+static bool whole_row(const quantize_row *row, dw_format element) {
+    const int32_t amax = largest_of(row->x, row->cols);
+    float inverse[CHUNK / 16];
+    if (amax >= INFINITY_BITS) return false;
+    f32_scales(&amax, 1, row->scales, inverse);
+    for (int64_t i = 1; i < CHUNK / 16; i++) inverse[i] = inverse[0];
+    const int64_t blocks = row->cols / 16 * 16;
+    for (int64_t at = 0; at < blocks; at += CHUNK) encode_chunk(element, row->x + at, blocks - at < CHUNK ? blocks - at : CHUNK, 16, inverse, row->data + at);
+    if (blocks < row->cols) encode_chunk(element, row->x + blocks, row->cols - blocks, row->cols - blocks, inverse, row->data + blocks);
+    return true;
+}
+
 bool QUANTIZE_ROW(const quantize_row *row) {
     const num_format *info = num_info(row->format);
     int64_t block = info->cols;
     bool element_fits = info->element == DW_FORMAT_e4m3 || info->element == DW_FORMAT_e5m2 || info->element == DW_FORMAT_e2m1;
+    if (element_fits && info->rows == 1 && block == 0 && info->scale == DW_FORMAT_f32 && info->second == 0 && num_info(info->element)->bits == 8 && row->cols > 0) return whole_row(row, info->element);
     if (!element_fits || info->rows != 1 || block == 0 || row->cols % block != 0) return false;
     float encode_scale = 1;
     if (info->second != 0 && !second_level(row, &encode_scale)) return false;
