@@ -100,8 +100,33 @@ static dw_status emit_edges(gradient *g, ir_value *x, int axis, dim before, dim 
     return add[0][axis] == zero && add[1][axis] == zero ? DW_OK : ir_emit(graph, OP_pad, 1, &x, COUNT_OF(attrs), attrs, result);
 }
 
+/* The taps in reverse order, along all spatial axes as one. */
+static dw_status emit_turned(gradient *g, ir_value *w, ir_value **result) {
+    ir_graph *graph = g->graph;
+    dim dims[DW_MAX_RANK], taps;
+    const int rank = w->type.rank;
+    TRY_DIM(graph->context, taps, dim_constant(graph->dims, 1));
+    for (int i = 0; i < rank; i++) {
+        dims[i] = w->type.dims[i];
+        if (i >= 2) TRY_DIM(graph->context, taps, dim_mul(graph->dims, taps, dims[i]));
+    }
+    TRY(ir_emit_reshape(graph, w, 3, (dim[]){dims[0], dims[1], taps}, &w));
+    TRY(gradient_emit_reversed(g, w, 2, &w));
+    return ir_emit_reshape(graph, w, rank, dims, result);
+}
+
+/* Zeros that are as many before as after are the convolution's own padding. */
+static dw_status emit_or_count_edges(gradient *g, ir_value *d, int axis, dim before, dim after, int64_t *padding, ir_value **result) {
+    const bool is_own = before == after && dim_is_constant(before, padding) && *padding >= 0;
+    *result = d;
+    if (is_own) return DW_OK;
+    *padding = 0;
+    return emit_edges(g, d, axis, before, after, result);
+}
+
 static dw_status add_for_x(gradient *g, const convolution *c, ir_value *d) {
-    static const int64_t ones[AXES_MAX] = {1, 1}, none[AXES_MAX] = {0};
+    static const int64_t ones[AXES_MAX] = {1, 1};
+    int64_t padding[AXES_MAX] = {0};
     ir_graph *graph = g->graph;
     ir_value *x = ir_in(c->node, 0), *w = ir_in(c->node, 1);
     dim reach, before, after, one;
@@ -115,12 +140,12 @@ static dw_status add_for_x(gradient *g, const convolution *c, ir_value *d) {
         TRY_DIM(graph->context, after, dim_constant(graph->dims, c->padding[i]));
         TRY(sum_dims(g, after, 1, x->type.dims[axis], &after));
         TRY(sum_dims(g, after, -1, d->type.dims[axis], &after));
-        TRY(emit_edges(g, d, axis, before, after, &d));
-        TRY(gradient_emit_reversed(g, w, axis, &w));
+        TRY(emit_or_count_edges(g, d, axis, before, after, &padding[i], &d));
     }
+    TRY(emit_turned(g, w, &w));
     TRY(emit_regrouped(g, w, c->groups, &w));     /* [o,c/g,..] as [o/g,c,..], and that turned [c,o/g,..] */
     TRY(emit_swapped(g, w, &w));
-    TRY(emit_conv(g, c, d, w, ones, none, c->dilation, &d));
+    TRY(emit_conv(g, c, d, w, ones, padding, c->dilation, &d));
     return gradient_add(g, x, d);
 }
 
