@@ -1,5 +1,5 @@
 /* quantize and dequantize. Problem: rows [..,k] to and from a block format; the rules, bit for bit, are num.h's. Formats whose rows are independent are
- * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace, by the loops of rows_loops.h or, for what
+ * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace, one row of a task after another where they lie at one distance, by the loops of rows_loops.h or, for what
  * those leave, num_quantize_rows; so is nvfp4, once the threads have found the largest magnitude of all rows, where no second level is given. fp8_128x128 and
  * fp8_tensor go through num_quantize in one piece, x having been widened over threads.
  * Measured speed: README.md. */
@@ -42,15 +42,17 @@ double quantize_cost(const kernel_problem *problem) {
     return worked > moved ? worked : moved;
 }
 
-/* fp32 rows at one distance, elements side by side. */
-static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
+/* Rows at one distance, elements side by side. */
+static bool is_rows(const dw_tensor *x, int64_t *row_stride) {
     int last = x->rank - 1;
     *row_stride = last > 0 ? x->strides[last - 1] : x->dims[last];
-    if (x->format != DW_FORMAT_f32 || (x->dims[last] > 1 && x->strides[last] != 1)) return false;
+    if (x->dims[last] > 1 && x->strides[last] != 1) return false;
     for (int i = last - 2; i >= 0; i--)
         if (x->strides[i] != x->strides[i + 1] * x->dims[i + 1]) return false;
     return true;
 }
+
+static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) { return is_rows(x, row_stride) && x->format == DW_FORMAT_f32; }
 
 size_t quantize_workspace(const kernel_run *run) {
     const dw_tensor *x = run->call.in[0];
@@ -103,17 +105,34 @@ static void convert(const kernel_run *run, const dw_tensor *tensor, float *value
 typedef struct quantize_job {
     const float *x;
     int64_t x_stride, rows, task_rows;
+    const cpu_rows *read;         /* rows are of another format, source, and a task widens one after the other, each where the last one was in x; NULL: x is what is quantised */
+    const dw_tensor *source;
     num_scaling scaling;
     num_matrix out;
     quantize_row_function fast;
     float amax[AMAX_TASKS];
 } quantize_job;
 
+static void widen(const quantize_job *job, int64_t row, float *to) {
+    for (int64_t at = 0; at < job->out.cols; at += CPU_BLOCK) {
+        const int64_t part = job->out.cols - at < CPU_BLOCK ? job->out.cols - at : CPU_BLOCK;
+        cpu_load(job->read, job->source, row * job->x_stride + at, 1, part, to + at);
+    }
+}
+
 static void quantize_task(void *argument, int64_t task, int worker) {
     (void)worker;
     quantize_job *job = argument;
     int64_t begin = task * job->task_rows, end = begin + job->task_rows < job->rows ? begin + job->task_rows : job->rows;
-    for (int64_t row = begin; row < end; row++) quantize_one_row(job->fast, job->x + row * job->x_stride, &job->scaling, &job->out, row);
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = job->x + row * job->x_stride;
+        if (job->read != NULL) {
+            float *wide = (float *)(uintptr_t)job->x + task * job->out.cols;
+            widen(job, row, wide);
+            x = wide;
+        }
+        quantize_one_row(job->fast, x, &job->scaling, &job->out, row);
+    }
 }
 
 static void amax_task(void *argument, int64_t task, int worker) {
@@ -152,13 +171,18 @@ dw_status quantize_run(const kernel_run *run) {
     job.rows = job.out.batches * job.out.rows;
     if (second != NULL) memcpy(out->second, second->data, sizeof(float));
     if (op_has_level(call->attrs)) out->second[0] = op_level(call->attrs);
-    if (!is_plain_rows(x, &job.x_stride)) {
+    const bool finds_second = num_info(out->format)->second == 1 && !job.scaling.has_second;
+    if (x->format != DW_FORMAT_f32 && is_rows(x, &job.x_stride) && num_is_row_wise(out->format, job.scaling.has_second) && !finds_second) {
+        job.read = cpu_rows_of(run->chip);
+        job.source = x;
+        job.x = run->workspace;
+    } else if (!is_plain_rows(x, &job.x_stride)) {
         convert(run, x, run->workspace, false);
         job.x = run->workspace;
         job.x_stride = job.out.cols;
     }
     bool is_empty = job.rows == 0 || job.out.cols == 0;
-    if (!is_empty && num_info(out->format)->second == 1 && !job.scaling.has_second) find_second(&job, run->pool);
+    if (!is_empty && finds_second) find_second(&job, run->pool);
     if (is_empty || !num_is_row_wise(out->format, job.scaling.has_second)) {
         num_quantize(job.x, job.x_stride, job.scaling.round, job.scaling.has_second, &job.out);
         return DW_OK;
