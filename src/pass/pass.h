@@ -44,7 +44,7 @@ dw_status pass_policy_create(dw_context *context, const char *defaults, const ch
 void pass_policy_destroy(pass_policy *policy);                  /* NULL is allowed */
 /* The precision of a layer, role NULL when it has none, and the rule that gave it, in words that live as long as the policy. weight: the name of the parameter at the bottom of its weight; NULL: there is none.
  * Of several that a rule leaves open it is the one that is settled for the weight, else the one that is tried. */
-const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const char **rule);
+dw_status pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const pass_precision_row **precision, const char **rule);
 /* The most precisions that one of its rules leaves open, "fp8 or fp8-weights": 1 where all is said. */
 enum { PASS_OPEN = 4 };
 int pass_policy_open(const pass_policy *policy);

@@ -32,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     if (status == DW_INTERNAL || (status != DW_OK && dw_context_error(context)[0] == '\0')) abort();
     for (size_t i = 0; status == DW_OK && i < sizeof layers / sizeof layers[0]; i++) {
         const char *rule = NULL;
-        if (pass_policy_choose(policy, layers[i], i % 2 ? "mlp" : NULL, NULL, &rule) == NULL || rule == NULL) abort();
+        const pass_precision_row *precision = NULL;
+        if (pass_policy_choose(policy, layers[i], i % 2 ? "mlp" : NULL, NULL, &precision, &rule) != DW_OK || precision == NULL || rule == NULL) abort();
     }
     if (status == DW_OK) pass_policy_destroy(policy);
     status = pass_policy_create(context, text, NULL, NULL, &policy);

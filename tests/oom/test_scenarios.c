@@ -223,6 +223,7 @@ static void a_graph_built_by_hand(void **state) {
     (void)state;
     test_every_allocation(run_graph, "fp32");
     test_every_allocation(run_graph, "mxfp8");
+    test_every_allocation(run_graph, "fp8 or bf16");
     test_every_allocation(plan_registered, "f32");
 }
 
@@ -256,7 +257,7 @@ static void generation_with_a_cache(void **state) {
 static void accuracy_beside_fp32(void **state) {
     (void)state;
     need_fixtures();
-    test_every_allocation(check, "nvfp4");
+    test_every_allocation(check, "nvfp4 or mxfp8-weights");
 }
 
 static void models_captured_fused_and_planned(void **state) {

@@ -282,18 +282,19 @@ void pass_policy_destroy(pass_policy *policy) {
 static int at_most(int choice, int count) { return choice < count ? choice : count - 1; }
 
 /* "* = fp8 or fp8-weights (default); fp8 12.3 us, fp8-weights 8.1 us (the cached step)" */
-static const char *settled_words(pass_policy *policy, const rule *rule, const pass_settled *settled) {
+static dw_status settled_words(pass_policy *policy, const rule *rule, const pass_settled *settled, const char **kept) {
     text words;
     text_init(&words, policy->context);
     text_printf(&words, "%s; ", rule->words);
     for (int i = 0; i < rule->count; i++) text_printf(&words, "%s%s %.1f us", i > 0 ? ", " : "", rule->precisions[i]->name, settled->seconds[i] * 1e6);
     text_printf(&words, " (%s)", settled->because);
-    const char *kept = text_status(&words) == DW_OK ? arena_text(&policy->arena, text_string(&words)) : NULL;
+    dw_status status = text_status(&words);
+    *kept = arena_text(&policy->arena, text_string(&words));
     text_free(&words);
-    return kept != NULL ? kept : rule->words;
+    return status == DW_OK && *kept == NULL ? DW_NO_MEMORY : status;
 }
 
-const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const char **rule) {
+dw_status pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char *weight, const pass_precision_row **precision, const char **rule) {
     const size_t prefix = strlen("role:");
     struct rule *chosen = NULL;
     for (size_t i = 0; i < policy->count; i++) {
@@ -306,9 +307,8 @@ const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *la
     }
     *rule = chosen->words;           /* the last rule matches every layer */
     const pass_settled *settled = chosen->count > 1 && weight != NULL ? map_find(&policy->settled, weight) : NULL;
-    if (settled == NULL) return chosen->precisions[at_most(policy->tried, chosen->count)];
-    *rule = settled_words(policy, chosen, settled);
-    return chosen->precisions[at_most(settled->choice, chosen->count)];
+    *precision = chosen->precisions[at_most(settled != NULL ? settled->choice : policy->tried, chosen->count)];
+    return settled != NULL ? settled_words(policy, chosen, settled, rule) : DW_OK;
 }
 
 int pass_policy_open(const pass_policy *policy) {

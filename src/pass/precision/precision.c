@@ -238,7 +238,8 @@ static dw_status lower_gradient(lowering *lowering, ir_node *node) {
     bool changed = false;
     if (lowering->options->probe != PASS_PROBE_NONE) return DW_OK;
     TRY(name_layer(lowering, node, &layer));
-    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, NULL, &rule);
+    const pass_precision_row *precision;
+    TRY(pass_policy_choose(lowering->options->policy, layer, role, NULL, &precision, &rule));
     if (!is_plain_bf16(precision)) return DW_OK;
     precision_report(lowering->options, layer, role, precision->name, rule);
     if (is_trained_attention(node)) return replace_attention(lowering->graph, node);
@@ -256,7 +257,8 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
         precision_report(lowering->options, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
         return DW_OK;
     }
-    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, weight_name(ir_in(node, 1)), &rule);
+    const pass_precision_row *precision;
+    TRY(pass_policy_choose(lowering->options->policy, layer, role, weight_name(ir_in(node, 1)), &precision, &rule));
     precision_report(lowering->options, layer, role, precision->name, rule);
     if (lowering->options->probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
     ir_value *const result = ir_out(node), *made = result;
