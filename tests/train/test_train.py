@@ -287,7 +287,7 @@ def on_a_simulated_gpu_it_is_the_same():
             return
     small = ["--batch", 3, "--steps", 2, "--json", "--clip", 0.1]
     with Place() as place:
-        for more in ((), ("--accumulate", 2, "--optimizer", "sgd(momentum=0.9)")):
+        for more in ((), ("--accumulate", 2, "--optimizer", "sgd(momentum=0.9)"), ("--accumulate", 2, "--precision", "bf16")):     # the last prepares its weights there
             here = place.train(*small, *more, of="loss")
             there = [place.train(*small, *more, "--device", "sim:h200", "--out", place / f"w{i}", of="loss") for i in range(2)]
             expect(there[0].returncode == 0 and len(losses_of(there[0])) == 2, "it trains", there[0])
