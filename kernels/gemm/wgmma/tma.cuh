@@ -25,7 +25,8 @@
 
 /* ---- loads: one thread ---- */
 
-/* Boxes of turned operands: 64 of k by 64 of m or n, one behind the other, each as many bytes as 64 rows of k. What hangs over an edge of the tensor is zeros. */
+/* Boxes of turned operands: 64 of k by 64 of m or n, one behind the other, each as many bytes as 64 rows of k. What hangs over an edge of the tensor is zeros. Tiles whose halves are no whole
+ * boxes are loaded as columns beside each other. */
 INLINE void load_turned_a(const tma_shape s, uint32_t a, const tensor_map *map, uint32_t full, int block, int row) {
 #pragma unroll
     for (int i = 0; i < s.tile_m / CHUNK; i++) tma_load_2d(a + i * CHUNK_BYTES, map, full, row + i * CHUNK, block * CHUNK, TMA_EVICT_NORMAL);
@@ -41,7 +42,7 @@ INLINE void load_turned_b(const tma_shape s, uint32_t b, const tensor_map *map, 
     }
 #pragma unroll
     for (int i = 0; i < s.tile_n / CHUNK; i++)
-        tma_load_2d(b + i * CHUNK_BYTES, map, full, (half == 0 || i < half ? tile->col + i * CHUNK : tile->up + (i - half) * CHUNK), depth, TMA_EVICT_NORMAL);
+        tma_load_2d(b + i * CHUNK_BYTES, map, full, (s.tile_n / 2 % CHUNK != 0 || i < half ? tile->col + i * CHUNK : tile->up + (i - half) * CHUNK), depth, TMA_EVICT_NORMAL);
 }
 
 /* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
@@ -140,6 +141,7 @@ INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int ac
 #define TURNED_SHAPE(n) TURNED_AS(n, 1, 0, a) TURNED_AS(n, 0, 1, b) TURNED_AS(n, 1, 1, both)
     TURNED_SHAPE(64)
     TURNED_SHAPE(128)
+    TURNED_SHAPE(192)
     TURNED_SHAPE(256)
 #undef TURNED_SHAPE
 #undef TURNED_AS

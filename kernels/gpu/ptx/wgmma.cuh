@@ -82,6 +82,7 @@ WGMMA_SHARED_TYPES(256, 128, "%128", "%129", "%130")
     WGMMA_SHARED(n, 16, f16_both_turned, "f16", count, a, b, accumulates, ", 1, 1")
 WGMMA_TURNED(64, 32, "%32", "%33", "%34")
 WGMMA_TURNED(128, 64, "%64", "%65", "%66")
+WGMMA_TURNED(192, 96, "%96", "%97", "%98")
 WGMMA_TURNED(256, 128, "%128", "%129", "%130")
 
 /* a in registers: of each k16 step, pairs of k 2 (t % 4) of the two rows of d, then pairs 8 further. */
