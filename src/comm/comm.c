@@ -47,10 +47,14 @@ static dw_status find_difference(const dw_comm *comm, dw_context *context, int l
     return DW_OK;
 }
 
-static dw_status meet_line(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const char *what) {
+static dw_status come_together(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const char *what) {
     TRY(check_whole(comm, context));
     const dw_status status = comm->engine->meet(comm, context, line, note, mine, comm->notes);
-    if (status != DW_OK) return breaks(comm, context, base_fail_at(context, status, "%s over %s", what, comm_line_name(comm, line)));
+    return status == DW_OK ? DW_OK : breaks(comm, context, base_fail_at(context, status, "%s over %s", what, comm_line_name(comm, line)));
+}
+
+static dw_status meet_line(dw_comm *comm, dw_context *context, int line, const comm_note *note, const dw_tensor *mine, const char *what) {
+    TRY(come_together(comm, context, line, note, mine, what));
     return find_failure(comm, context, line, what);
 }
 
@@ -119,13 +123,13 @@ dw_status comm_broadcast(dw_comm *comm, dw_context *context, const char *over, d
     const bool gives = comm_place(comm, line) == 0;
     const dw_tensor mine = bytes_at(word->memory, gives ? word->bytes : 0);
     comm_note note = {.op = OP_OF_WORDS, .bytes = gives ? word->bytes : 0};
-    if (status != DW_OK) {
-        say_failure(&note, context, status);
-        tell_line(comm, context, line, &note);
-        return status;
-    }
     for (int i = 0; i < COMM_FACTS && gives; i++) note.facts[i] = word->numbers[i];
-    TRY(meet_line(comm, context, line, &note, &mine, "orders"));
+    if (status == DW_OK) TRY(come_together(comm, context, line, &note, &mine, "orders"));
+    else say_failure(&note, context, status), tell_line(comm, context, line, &note);
+    word->is_failure = !comm->broken && comm->notes[0]->status != DW_OK;
+    if (word->is_failure) return DW_OK;
+    TRY(status);
+    TRY(find_failure(comm, context, line, "orders"));
     TRY(check_words(comm, context, line));
     memcpy(word->numbers, comm->notes[0]->facts, sizeof word->numbers);
     word->bytes = comm->notes[0]->bytes;

@@ -23,10 +23,11 @@ kernel_comm *comm_kernels(dw_comm *comm);      /* for kernel_run.comm */
 dw_status comm_agree(dw_comm *comm, dw_context *context, const char *what, dw_status status, int count, const comm_fact *facts);
 
 /* What the first rank along an axis gives the others there: numbers, and bytes behind them. */
-typedef struct comm_word { uint64_t numbers[COMM_FACTS]; void *memory; size_t bytes; } comm_word;
+typedef struct comm_word { uint64_t numbers[COMM_FACTS]; void *memory; size_t bytes; bool is_failure; } comm_word;
 
 /* The first along the axis gives its word; the others have it then, of at most room bytes in word->memory. All come with OK, or with the status of why there is nothing to go on with (its words are
- * those of the context's error): then it is carried out nowhere, and each of them has the first such status. workspace: comm_word_room bytes. */
+ * those of the context's error): then it is carried out nowhere, and each of them has the first such status. Where the first comes with one, that is its word (is_failure): all have
+ * OK, and whatever they came with is over. workspace: comm_word_room bytes. */
 dw_status comm_broadcast(dw_comm *comm, dw_context *context, const char *over, dw_status status, size_t room, comm_word *word, void *workspace);
 size_t comm_word_room(const dw_comm *comm, const char *over, size_t room);
 /* How often a rank that has nothing to give does give something, so that those who wait for it know that it is there. */

@@ -1,8 +1,8 @@
 /* Orders: a word of a few numbers to all ranks along the axis that the model is cut over, and behind it what a run is fed: new ids, where they stand, and rows of page tables that have changed. What follows from
  * these, as sizes and positions, each rank finds for itself, so that all run at the same ones.
  *
- * A run that fails on one rank fails on all, at the collective where they meet next (runner.c), and the leader orders what follows. A rank that fails where the others do not learn of it comes to the next order with its
- * error; then nobody knows what its caches hold, so that is the end for all of them. */
+ * A run that fails on one rank fails on all, at the collective where they meet next (runner.c), and the leader orders what follows. If the leader fails where the others do not learn of it, it says so, and they forget how
+ * they fared: it does again what matters. If another rank does, it comes to the next order with its error; then nobody knows what its caches hold, so that is the end for all of them. */
 #include "serve/orders.h"
 
 #include <inttypes.h>
@@ -160,6 +160,14 @@ static dw_status say(orders *o, dw_context *context, order order, const uint64_t
     return status;
 }
 
+/* What came of an order on the leader. */
+static dw_status settle(orders *o, dw_status status) {
+    comm_word word = {.memory = o->block};
+    if (status == DW_OK || !comm_is_whole(o->comm) || comm_is_told(o->comm, ENGINE_CUT_AXIS)) return status;
+    comm_broadcast(o->comm, o->session->context, ENGINE_CUT_AXIS, status, o->room, &word, o->workspace);
+    return status;
+}
+
 void orders_open(orders *o) {
     if (o != NULL) o->is_open = true;
 }
@@ -200,13 +208,14 @@ dw_status orders_run(orders *o, dw_session *session) {
     const generation *g = session->generation;
     const uint64_t texts = put_new_ids(o), rows = put_tables(o);
     TRY(say(o, session->context, ORDER_RUN, (uint64_t[]){texts, rows, g->reads_logits, session->model->updates}, 4));
-    return generation_run(session);
+    return settle(o, generation_run(session));
 }
 
 dw_status orders_logits(orders *o, dw_session *session, int64_t first, int64_t count, int64_t most, const void **rows) {
     const generation *g = session->generation;
-    if (o != NULL && g->parts.ranks > 0) TRY(say(o, session->context, ORDER_LOGITS, (uint64_t[]){(uint64_t)first, (uint64_t)count, (uint64_t)most}, 3));
-    return generation_logits(session, first, count, most, rows);
+    if (o == NULL || g->parts.ranks == 0) return generation_logits(session, first, count, most, rows);   /* the rank has them */
+    TRY(say(o, session->context, ORDER_LOGITS, (uint64_t[]){(uint64_t)first, (uint64_t)count, (uint64_t)most}, 3));
+    return settle(o, generation_logits(session, first, count, most, rows));
 }
 
 static given given_of(const dw_named_tensor *input) {
@@ -231,16 +240,18 @@ static dw_status put_inputs(orders *o, int count, const dw_named_tensor *inputs)
 dw_status orders_set_inputs(orders *o, dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs) {
     const generation *g = session->generation;
     const bool reads = session->prelude.program != NULL || session->step.program == NULL;   /* else nothing is run, and what is given is refused */
-    if (o != NULL && reads) {
-        TRY(put_inputs(o, count, inputs));
-        TRY(say(o, session->context, ORDER_INPUTS, (uint64_t[]){(uint64_t)(text - g->text), (uint64_t)count}, 2));
-    }
-    return generation_set_inputs(session, text, count, inputs);
+    if (o == NULL || !reads) return generation_set_inputs(session, text, count, inputs);
+    TRY(put_inputs(o, count, inputs));
+    TRY(say(o, session->context, ORDER_INPUTS, (uint64_t[]){(uint64_t)(text - g->text), (uint64_t)count}, 2));
+    comm_begin(o->comm);
+    return settle(o, generation_set_inputs(session, text, count, inputs));
 }
 
 dw_status orders_reset(orders *o, dw_session *session) {
-    if (o != NULL) TRY(say(o, session->context, ORDER_RESET, NULL, 0));
-    return dw_session_reset(session);
+    if (o == NULL) return dw_session_reset(session);
+    TRY(say(o, session->context, ORDER_RESET, NULL, 0));
+    comm_begin(o->comm);
+    return settle(o, dw_session_reset(session));
 }
 
 dw_status orders_beat(orders *o) {
@@ -322,7 +333,10 @@ dw_status orders_follow(orders *o) {
     for (;;) {
         comm_word word = {.memory = o->block};
         TRY(comm_broadcast(o->comm, o->session->context, ENGINE_CUT_AXIS, status, o->room, &word, o->workspace));
+        status = DW_OK;
+        if (word.is_failure) continue;
         if (word.numbers[0] == ORDER_CLOSE) return DW_OK;
+        comm_begin(o->comm);
         status = obey(o, &word);
         if (status != DW_OK && !comm_is_whole(o->comm)) return status;
         if (status != DW_OK && comm_is_told(o->comm, ENGINE_CUT_AXIS)) status = DW_OK;

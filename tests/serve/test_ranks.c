@@ -423,6 +423,32 @@ static void a_fault_of_a_rank_ends_its_own_text(void **state) {
     for (int failing = 0; failing < 2; failing++) ranks_run(&(ranks){.world = 2, .user = &failing}, fail_in_runs);
 }
 
+/* All ranks fail alike, where they meet in no run: it is the text's fault, and the others' texts go on. */
+static void fail_alike(int rank, dw_context *context, dw_comm *comm, void *user) {
+    const dw_request requests[] = {tiny_request(GOOD, 4), tiny_request(BAD, 3), tiny_request(GOOD, 4)};
+    dw_service *service;
+    told made[3];
+    tiny t;
+    tiny_open(context, comm, "* = whole", &t);
+    rank_ok(context, dw_service_create(context, t.model, &TINY_OPTIONS, &service));
+    t.sine.minds = user != NULL || rank == 0;   /* or the one that leads alone */
+    if (rank > 0) {
+        rank_ok(context, dw_service_follow(context, service));
+    } else {
+        rank_ok(context, serve(context, service, requests, 3, made));
+        rank_assert(context, made[0].end == DW_END_LENGTH && memcmp(&made[0], &made[2], sizeof made[0]) == 0);
+        rank_assert(context, made[1].end == DW_END_FAULT && strstr(made[1].message, "mine") != NULL && strstr(made[1].message, "rank") == NULL);
+    }
+    dw_service_destroy(service);
+    tiny_close(&t);
+}
+
+static void a_fault_of_all_ranks_ends_its_own_text(void **state) {
+    (void)state;
+    ranks_run(&(ranks){.world = 3, .user = "all"}, fail_alike);
+    ranks_run(&(ranks){.world = 3}, fail_alike);
+}
+
 /* The others cannot learn of it in the run, as they meet in none: it is the end of the service, for all, and says whose. */
 static void fail_unnoticed(int rank, dw_context *context, dw_comm *comm, void *user) {
     const dw_request requests[] = {tiny_request(GOOD, 4), tiny_request(GOOD, 3)};
@@ -771,6 +797,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(exported_models_are),
         cmocka_unit_test(texts_get_what_they_get_alone_whatever_comes_beside),
         cmocka_unit_test(a_fault_of_a_rank_ends_its_own_text),
+        cmocka_unit_test(a_fault_of_all_ranks_ends_its_own_text),
         cmocka_unit_test(a_fault_that_others_cannot_see_ends_the_service),
         cmocka_unit_test(a_rank_that_leaves_at_any_moment_is_told),
         cmocka_unit_test(delays_change_nothing),
