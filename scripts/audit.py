@@ -195,7 +195,7 @@ def attention_claims():
 
 def attention_tiles():
     """{entry: its row of kernels/attention/tcgen05/tiles.def, or of codes.def beside it} of those that hide by position alone."""
-    columns = "name width value_width emulated scores texts codes".split()
+    columns = "name width value_width emulated scores texts codes blocks".split()
     found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns)}
     for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", columns):
         if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0":

@@ -55,6 +55,7 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
     [ ${#lines[@]} -gt 0 ] || for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them
     [ ${#lines[@]} -gt 0 ] || for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
+    [ ${#lines[@]} -gt 0 ] || echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
     [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt"
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"

@@ -2,7 +2,7 @@
 #ifndef KERNELS_ATTENTION_TCGEN05_CORRECT_CUH
 #define KERNELS_ATTENTION_TCGEN05_CORRECT_CUH
 
-#include "kernels/attention/tcgen05/place.cuh"
+#include "kernels/attention/tcgen05/blocks.cuh"
 
 enum { PART = 32 };               /* columns of sums that are in registers at a time */
 
@@ -190,11 +190,19 @@ INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape
         wait_for_tmem(p->sums + tile * BARRIER_BYTES, turns->whole[tile]);
         turns->whole[tile] ^= 1;
     }
-    mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
-    turns->out[slot] ^= 1;
+    if (!s.blocks) {
+        mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
+        turns->out[slot] ^= 1;
+    }
     const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile);
     store_lse(g, s, u, &row);
     if (agreed(wrong)) repeat_rows(g, s, u, &row, out, warp * 32, wrong);
+    if (s.blocks) {
+        __syncwarp();
+        store_blocks(g, u, row.query, out, row_of_tile);
+        __syncwarp();
+        return;
+    }
     fence_proxy_async();
     arrive(ring_full(p->out_ring, slot));
 }

@@ -21,6 +21,7 @@ typedef struct attend_shape {
     int scores;                   /* ATTENTION_PLAIN; _MASKED: with a bool mask of keys that queries share; _GENERAL: capped, with any mask or bias, or the scale is not positive */
     int texts;                    /* queries may be of several texts, keys a ring or in pages */
     int codes;                    /* what q and k are */
+    int blocks;                   /* results are in blocks */
 } attend_shape;
 
 /* Are a row's scores products times the scale, rather than products? */

@@ -257,7 +257,7 @@ INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape
     uint32_t phase[ATTEND_TILES] = {0, 0};
     attend_unit unit;
     for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
-        if (!unit.closes) continue;
+        if (!unit.closes || s.blocks) continue;   /* results in blocks are stored by those who correct */
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
             const int slot = tile % s.outs;

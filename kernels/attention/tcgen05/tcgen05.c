@@ -5,6 +5,7 @@
 #include "kernels/attention/results.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 /* ---- entries ---- */
 
@@ -44,6 +45,25 @@ const char *attention_tcgen05_refuses(const kernel_problem *problem, text *why) 
     if (width <= MOST_WIDTH && value_width <= MOST_VALUE_WIDTH) return NULL;
     text_printf(why, "heads are %lld and %lld wide; it takes up to %d and %d", (long long)width, (long long)value_width, MOST_WIDTH, MOST_VALUE_WIDTH);
     return text_string(why);
+}
+
+/* Results that are written in blocks: those of a head in whole blocks. */
+static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
+    return joined && (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain;
+}
+
+static bool is_written_here(const op_call *call) {
+    const dw_tensor *out = call->out[0];
+    return is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined)) && call->in[ATTENTION_V]->dims[3] % num_info(out->format)->cols == 0 && cuda_lies_at_16(out->data);
+}
+
+const char *attention_tcgen05_blocks_refuses(const kernel_problem *problem, text *why) {
+    const op_type *out = problem->out[0];
+    op_type type;
+    const op_type *result;
+    if (!is_written(out->format, out->scale_layout, op_attr_bool(problem->attrs, OP_ATTR_joined))) return "it writes results of heads side by side in blocks of fp8_1x128 or mxfp8";
+    const kernel_problem plain = quantised_plain(problem, &type, &result);
+    return attention_tcgen05_refuses(&plain, why);
 }
 
 /* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
@@ -107,19 +127,19 @@ static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles
                                   .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps + besides,
                                   .stages = attend_stages(e->sizes)};
     const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)attention_slots(call),
-                                   .seen = seen_of(call), .texts = texts_of(call), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
+                                   .seen = seen_of(call), .texts = texts_of(call), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = 2};   /* of blocks, too: what is quantised decides which entry makes it, so that a result has the bits of a plain one that is quantised */
     kernel_attend_bound_of(&kernel, &size, run->chip, bound);
 }
 
 /* Of the entries of the kind with the least widths that suffice the one of least bound. */
-static const tcgen05_entry *find_entry(const kernel_run *run) {
+static const tcgen05_entry *find_entry(const kernel_run *run, bool in_blocks) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     const tcgen05_kind kind = kind_of(&run->call);
     const tcgen05_entry *best = NULL;
     kernel_tiles_bound least = {.seconds = 0}, bound;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const tcgen05_entry *e = &entries[i];
-        if (e->format != v->format || e->sizes.codes != codes_of(q->format) || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
+        if (e->format != v->format || (e->sizes.blocks != 0) != in_blocks || e->sizes.codes != codes_of(q->format) || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
         if (e->sizes.scores != kind.scores || (kind.texts && !e->sizes.texts) || (!kind.texts && e->sizes.texts && kind.scores != ATTENTION_GENERAL)) continue;
         if (best != NULL && (e->sizes.width != best->sizes.width || e->sizes.value_width != best->sizes.value_width)) break;
         bound_of(run, e, &bound);
@@ -130,30 +150,56 @@ static const tcgen05_entry *find_entry(const kernel_run *run) {
     return best;
 }
 
-const char *attention_tcgen05_takes(const kernel_run *run, text *why) {
+/* The one that writes the result in blocks: the twin of that of the plain result, so that it has the bits of that quantised; NULL: it has none. */
+static const tcgen05_entry *find_writer(const kernel_run *run) {
+    const tcgen05_entry *plain = find_entry(run, false), *e = find_entry(run, true);
+    return plain != NULL && e != NULL && e->sizes.width == plain->sizes.width && e->sizes.value_width == plain->sizes.value_width && e->sizes.emulated == plain->sizes.emulated ? e : NULL;
+}
+
+static const tcgen05_entry *entry_of(const kernel_run *run, bool in_blocks) { return in_blocks ? find_writer(run) : find_entry(run, false); }
+
+static const char *takes(const kernel_run *run, bool in_blocks, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
     const bool has_codes = codes_of(q->format) != ATTEND_HALVES;
     const char *reason = has_codes ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
     if (reason == NULL) reason = takes_pages(&run->call, why);
     if (reason != NULL) return reason;
-    if (find_entry(run) == NULL) return kernel_because(why, "heads are %lld wide, and it takes more than %d without masks, biases, caps, rows, positions and pages alone", (long long)q->dims[3], MOST_VALUE_WIDTH);
+    if (in_blocks && find_writer(run) == NULL) return kernel_because(why, "no entry writes blocks of heads of this width, of codes, or of scores that more than position hides");
+    if (entry_of(run, in_blocks) == NULL) return kernel_because(why, "heads are %lld wide, and it takes more than %d without masks, biases, caps, rows, positions and pages alone", (long long)q->dims[3], MOST_VALUE_WIDTH);
     if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / (units > 0 ? units : 1)) return NULL;
     return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
 }
 
-double attention_tcgen05_seconds(const kernel_run *run) {
+const char *attention_tcgen05_takes(const kernel_run *run, text *why) { return takes(run, false, why); }
+
+const char *attention_tcgen05_blocks_takes(const kernel_run *run, text *why) {
+    const int64_t rows = kernel_result_rows(&run->call);
+    if (!is_written_here(&run->call)) return kernel_because(why, "values are %lld wide, which are no whole blocks, or the result does not lie in pieces of 16 bytes", (long long)run->call.in[ATTENTION_V]->dims[3]);
+    return rows > INT32_MAX / 2 ? kernel_because(why, "%lld queries are more than it counts to", (long long)rows) : takes(run, true, why);
+}
+
+/* None where it is written in blocks. */
+int64_t attention_tcgen05_rows(const kernel_run *run) { return is_written_here(&run->call) && find_writer(run) != NULL ? 0 : INT64_MAX; }
+
+static double seconds(const kernel_run *run, bool in_blocks) {
     kernel_tiles_bound bound;
-    bound_of(run, find_entry(run), &bound);
+    bound_of(run, entry_of(run, in_blocks), &bound);
     return bound.seconds;
 }
 
-bool attention_tcgen05_bound(const kernel_run *run, kernel_tiles_bound *bound) {
-    const tcgen05_entry *e = find_entry(run);
+double attention_tcgen05_seconds(const kernel_run *run) { return seconds(run, false); }
+double attention_tcgen05_blocks_seconds(const kernel_run *run) { return seconds(run, true); }
+
+static bool bound_known(const kernel_run *run, bool in_blocks, kernel_tiles_bound *bound) {
+    const tcgen05_entry *e = entry_of(run, in_blocks);
     if (e == NULL || !kernel_tiles_known(run->chip)) return false;
     bound_of(run, e, bound);
     return true;
 }
+
+bool attention_tcgen05_bound(const kernel_run *run, kernel_tiles_bound *bound) { return bound_known(run, false, bound); }
+bool attention_tcgen05_blocks_bound(const kernel_run *run, kernel_tiles_bound *bound) { return bound_known(run, true, bound); }
 
 /* ---- the launch ---- */
 
@@ -171,10 +217,19 @@ static void take_lse(kernel_launch *launch, const kernel_run *run, attention_tcg
     g->has_lse = true;
 }
 
-dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *launcher) {
+static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_tcgen05_arguments *g) {
+    const dw_tensor *out = run->call.out[0];
+    const int64_t block = num_info(out->format)->cols, cols = out->dims[2];
+    g->call.out.format = quantised_from(run->call.attrs, out->format);
+    g->blocks = (attend_blocks){.out_row_bytes = cols, .scales_of_row = cols / block, .block = (int32_t)block};
+    cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->blocks.scales, 0);
+}
+
+/* given: the run as it is; in_blocks: its result is. */
+static dw_status launch_entry(const kernel_run *given, bool in_blocks, kernel_launcher *launcher) {
     attention_heads by_heads;
     const kernel_run *run = attention_by_heads(given, &by_heads);
-    const tcgen05_entry *e = find_entry(run);
+    const tcgen05_entry *e = entry_of(run, in_blocks);
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
     kernel_launch launch;
@@ -189,7 +244,8 @@ dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *laun
         attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
     }
     attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
-    attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
+    if (in_blocks) take_blocks(&launch, given, g);
+    else attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
     take_lse(&launch, run, g);
     attention_shifts(&g->call, &g->begin_shift, &g->end_shift);
     g->units = (int32_t)units;
@@ -201,3 +257,6 @@ dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *laun
     launch.shared_bytes = (uint32_t)attend_shared_bytes(e->sizes);
     return launcher->add(launcher, &launch);
 }
+
+dw_status attention_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, false, launcher); }
+dw_status attention_tcgen05_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, true, launcher); }

@@ -38,7 +38,7 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
         tma_prefetch((const tensor_map *)g->map_q);
         tma_prefetch((const tensor_map *)g->map_k);
         tma_prefetch((const tensor_map *)g->map_v);
-        tma_prefetch((const tensor_map *)g->map_out);
+        if (!s.blocks) tma_prefetch((const tensor_map *)g->map_out);
     }
     if (warp == MULTIPLY_WARP) tmem_alloc(p.tmem_at, ATTEND_TMEM), tmem_relinquish();
     meet();
@@ -73,7 +73,7 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     static_assert(attend_stages(name##_sizes) >= 2 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "two stages fit in shared memory");                \
     extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAMED(ENTRIES, name)(const __grid_constant__ attention_tcgen05_arguments arguments) {           \
         constexpr attend_sizes sizes = name##_sizes;                                                                                                               \
-        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts, sizes.codes};                                            \
+        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts, sizes.codes, sizes.blocks};                              \
         attend_units(&arguments, shape);                                                                                                                           \
     }
 #ifdef CODES

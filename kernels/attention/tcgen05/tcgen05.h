@@ -21,8 +21,8 @@ enum { ATTEND_SCALED = 32, ATTEND_SCALE_TILE = 512 };
 /* What q and k are: 16 bits as values are; e4m3, of q each row with an fp32 scale, of k 128 of them; e4m3 with a scale to 32 elements, which the matrix instructions apply. Codes are of heads up to 128 wide. */
 enum { ATTEND_HALVES, ATTEND_E4M3, ATTEND_MXFP8 };
 
-/* A row of tiles.def or codes.def. emulated: of 8 pairs of a row's powers of 2 so many are made by multiplying and adding. */
-typedef struct attend_sizes { int width, value_width, emulated, scores, texts, codes; } attend_sizes;
+/* A row of tiles.def or codes.def. emulated: of 8 pairs of a row's powers of 2 so many are made by multiplying and adding; blocks: 1: results are in blocks. */
+typedef struct attend_sizes { int width, value_width, emulated, scores, texts, codes, blocks; } attend_sizes;
 
 /* ---- shared memory: q [2][128, width]; k and v in turn, stages of [128, the wider of both]; results [2 or, where else no three stages fit, 1][128, value_width]; all in columns of 64, swizzled by
  * 128 bytes. Codes take one column, whatever their width. With mxfp8 scales of q [2], and of the keys of each stage, as tiles of 128 rows x 4 ---- */
@@ -57,6 +57,13 @@ ATTEND_FORMULA int attend_shared_bytes(const attend_sizes s) {
  * the other tile's next scores are multiplied. */
 enum { ATTEND_TMEM = 512, ATTEND_SUMS = ATTEND_TILES * ATTEND_KEYS, ATTEND_SUMS_STEP = 128, ATTEND_SCALES_AT = ATTEND_KEYS / 2, ATTEND_SCALE_COLUMNS = 4 };
 
+/* A result in blocks of so many columns, the heads of a query side by side: 128, fp32 scales, or 32, scales in e8m0. scales_of_row: of all heads. */
+typedef struct attend_blocks {
+    uint64_t scales;
+    int64_t out_row_bytes, scales_of_row;
+    int32_t block, unused;
+} attend_blocks;
+
 /* Maps: axes width, sequence, heads, batches; boxes of 64 columns, of codes 128, by 128 rows, of k and v in pages by those of a page where it has fewer. */
 typedef struct attention_tcgen05_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];
@@ -69,6 +76,7 @@ typedef struct attention_tcgen05_arguments {
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;
+    attend_blocks blocks;
     uint64_t q_scales, k_scales;  /* of codes: of e4m3 fp32, [b,h,s] and [b,h of k,(t + 127) / 128]; of mxfp8 a byte, [b,h,s or t,(width + 31) / 32] */
 } attention_tcgen05_arguments;
 
