@@ -82,13 +82,14 @@ static void predict(dw_context *context, const char *way, const char *line, cons
     arena_free(&arena);
 }
 
-/* What a call is predicted to take, behind what says which call it is. */
+/* What a call is predicted to take, behind what says which call it is. Of products also inside the kernel, without a launch. */
 static void print_prediction(dw_context *context, const char *way, const char *line, double flops, const chip_caps *chip, bool last) {
     prediction g, w;
     predict(context, way, line, &good, chip, &g);
     predict(context, way, line, &bad, chip, &w);
     printf("\"predicted_us\": [%.1f, %.1f], \"predicted_tflops\": [%.0f, %.0f], \"predicted_part_of_matrix_rate\": [%.3f, %.3f], ", 1e6 * g.bound.seconds, 1e6 * w.bound.seconds,
            1e-12 * flops / g.bound.seconds, 1e-12 * flops / w.bound.seconds, g.bound.part, w.bound.part);
+    if (g.bound.inside_s > 0) printf("\"inside_us\": [%.1f, %.1f], \"inside_part_of_matrix_rate\": [%.3f, %.3f], ", 1e6 * g.bound.inside_s, 1e6 * w.bound.inside_s, g.bound.inside_part, w.bound.inside_part);
     printf("\"entries\": [\"%s\", \"%s\"], \"binds\": [\"%s\", \"%s\"]}%s\n", g.entry, w.entry, kernel_resource_words(g.bound.limit), kernel_resource_words(w.bound.limit), last ? "" : ",");
 }
 

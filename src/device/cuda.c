@@ -174,6 +174,7 @@ static void cuda_close(device *device) {
             cuda_libraries_close(device);
             for (size_t i = 0; i < state->libraries.count; i++) state->driver.LibraryUnload(state->libraries.entries[i].value);
             if (state->fault != NULL) state->driver.MemFreeHost(state->fault);
+            if (state->counters != 0) state->driver.MemFree_v2(state->counters);
             if (state->done != NULL) state->driver.EventDestroy_v2(state->done);
             if (state->stream != NULL) state->driver.StreamDestroy_v2(state->stream);
             cuda_leave(device);
@@ -246,6 +247,8 @@ static dw_status start(device *device, int number, const char *libraries) {
     IN_CONTEXT(device, EventCreate, &state->done, CUDA_EVENT_NO_TIMING);
     IN_CONTEXT(device, StreamCreateWithPriority, &state->stream, CUDA_STREAM_NON_BLOCKING, 0);
     state->current = state->stream;
+    IN_CONTEXT(device, MemAlloc_v2, &state->counters, KERNEL_COUNTER_BYTES);
+    IN_CONTEXT(device, MemsetD8Async, state->counters, 0, KERNEL_COUNTER_BYTES, state->stream);
     return open_libraries(device, libraries);
 }
 

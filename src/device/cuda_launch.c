@@ -94,6 +94,7 @@ dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, 
         case KERNEL_SLOT_SCALES: address = operand_of(run, slot->index)->scales; break;
         case KERNEL_SLOT_SECOND: address = (const uint8_t *)operand_of(run, slot->index)->second; break;
         case KERNEL_SLOT_WORKSPACE: address = run->workspace; break;
+        case KERNEL_SLOT_COUNTERS: address = (const uint8_t *)(uintptr_t)cuda_state_of(device)->counters; break;
         case KERNEL_SLOT_FAULT: memcpy(to, &place, sizeof place); continue;
         case KERNEL_SLOT_MAP: TRY(encode_map(device, run, &launch->maps[slot->index], to)); continue;
         }

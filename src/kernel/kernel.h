@@ -115,7 +115,7 @@ int64_t kernel_result_rows(const op_call *call);
 
 /* ---- launches: a run on a GPU, in data ---- */
 
-enum { KERNEL_ARGUMENT_BYTES = 3072, KERNEL_SLOTS = 64 };
+enum { KERNEL_ARGUMENT_BYTES = 3072, KERNEL_SLOTS = 64, KERNEL_COUNTER_BYTES = 65536 };
 
 /* What the device writes into a launch's arguments, as addresses change from run to run while all else stays. */
 typedef enum kernel_slot_kind {
@@ -123,6 +123,7 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_SCALES,               /* of its scales, */
     KERNEL_SLOT_SECOND,               /* of its second-level scales */
     KERNEL_SLOT_WORKSPACE,            /* the address of the run's workspace */
+    KERNEL_SLOT_COUNTERS,             /* the address of KERNEL_COUNTER_BYTES zeros of the device's, which every launch that counts in them leaves as zeros */
     KERNEL_SLOT_FAULT,                /* a kernel_fault_place */
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;

@@ -116,6 +116,12 @@ static double behind_cycles(const problem *x) {
     return cycles;
 }
 
+/* Of a kernel what comes before its first product and behind its last one; thread blocks that restart count their own beginnings, and with one accumulator the last epilogue is behind its tile. */
+static double ends_cycles(const problem *x) {
+    const double begin = rate(x->chip, CHIP_RATE_tmem_alloc) + rate(x->chip, CHIP_RATE_tma_latency) + rate(x->chip, CHIP_RATE_mma_latency);
+    return (x->t->restarts ? 0 : begin) + (x->t->accumulators > 1 ? epilogue_cycles(x) : 0);
+}
+
 /* ---- bytes ---- */
 
 /* Rows and columns beyond the operands' are not read. */
@@ -139,12 +145,13 @@ static double memory_bytes(const problem *x) {
 /* fp32 sums of parts that are written and read again. */
 static double part_bytes(const problem *x) {
     if (x->splits > 1) return 2.0 * x->splits * x->p->m * x->p->n * 4;
-    return x->t->streams ? 2.0 * x->at_once * x->t->m * x->t->n * 4 : 0;
+    return x->t->streams ? 2.0 * (x->t->cuts > 0 ? x->t->cuts : x->at_once) * x->t->m * mean_columns(x) * 4 : 0;
 }
-/* The last of a tile's parts, by whoever adds it: it brings all others, of which one is still being written, from the L2 cache. */
-static double join_cycles(const problem *x) {
-    const double tiles = x->down * x->across, others = x->at_once > tiles ? ceil(x->at_once / most(tiles, 1)) : 1;
-    return x->t->streams ? at((1 + others) * x->rows * x->t->n * 4, rate(x->chip, CHIP_RATE_operands)) : 0;
+/* The last of a tile's parts, by whoever adds it: it brings all others, of which one is still being written, from the L2 cache. Under products of a whole tile what these hide. */
+static double join_cycles(const problem *x, double tile_cycles) {
+    const double tiles = x->down * x->across, even = x->at_once > tiles ? ceil(x->at_once / most(tiles, 1)) : 1, others = x->t->others > 0 ? x->t->others : even;
+    const double join = x->t->streams ? at((1 + others) * x->rows * mean_columns(x) * 4, rate(x->chip, CHIP_RATE_operands)) : 0;
+    return x->t->whole_behind ? most(0, join + epilogue_cycles(x) - tile_cycles) : join;
 }
 enum { JOIN_NS = 1500 };          /* that the blocks of a tile's parts wait for each other */
 
@@ -179,9 +186,11 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     *b = (kernel_tiles_bound){.tiles = x.down * x.across * x.splits, .clock_hz = x.clock, .l2_bytes = l2_bytes(&x), .memory_bytes = memory_bytes(&x)};
     b->waves = b->tiles / most(x.at_once, 1);
     if (!tiles->streams) b->waves = ceil(b->waves);
+    if (tiles->streams && tiles->share > 0) b->waves = tiles->share;
     count_tile(&x, b);
+    const double tile_cycles = b->cycles[longest(b, OF_UNIT)];
     for (int i = 0; i < KERNEL_RESOURCES; i++) b->cycles[i] *= b->waves;
-    b->behind_cycles = b->behind_cycles * ceil(b->waves) + join_cycles(&x);
+    b->behind_cycles = b->behind_cycles * ceil(b->waves) - (tiles->accumulators > 1 ? tiles->sums_cycles : 0) + join_cycles(&x, tile_cycles);   /* the first tile's sums wait for none */
     const double unit = b->cycles[longest(b, OF_UNIT)] + b->behind_cycles;
     b->cycles[KERNEL_RESOURCE_l2] = at(b->l2_bytes + parts, per_l2);
     b->cycles[KERNEL_RESOURCE_memory] = at(b->memory_bytes, per_memory);
@@ -191,8 +200,11 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     b->limit = b->cycles[of_chip] > unit ? of_chip : longest(b, OF_UNIT);
     b->block_cycles = cycles / (ceil(b->waves) * x.k_blocks);
     b->stage_bytes = (x.rows + (double)tiles->n / x.blocks) * KERNEL_K_BLOCK + (x.rows + (double)tiles->n) * scales_of_row(product) * KERNEL_K_BLOCK / x.k_bytes;
-    b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0) + tiles->ahead_s;
-    b->part = at((double)product->m * product->n * x.k_bytes / (product->k96 ? 48 : 32), rate(chip, CHIP_RATE_mma) * chip->units) / x.clock / b->seconds;
+    b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);
+    const double ideal = at((double)product->m * product->n * x.k_bytes / (product->k96 ? 48 : 32), rate(chip, CHIP_RATE_mma) * chip->units) / x.clock;
+    b->part = ideal / b->seconds;
+    b->inside_s = (cycles + ends_cycles(&x)) / x.clock;
+    b->inside_part = ideal / b->inside_s;
 }
 
 int kernel_tiles_stages(const kernel_tiles *tiles, const kernel_product *product, const chip_caps *chip, int fit) {

@@ -26,9 +26,12 @@ typedef struct kernel_tiles {
     int stages;                   /* k-blocks that may be on their way; 0: enough */
     int accumulators;             /* tiles whose sums are kept: of 2 the epilogue of one runs under the products of the next; of 1 behind its own */
     int splits;                   /* parts of k, each a tile's work, whose sums are added */
-    double ahead_s;               /* of launches in front of its own */
     double sums_cycles;           /* of a tile that its products wait for the epilogue before, where two accumulators have columns in common */
-    bool streams;                 /* stream-K: each multiprocessor has the same number of k-blocks, and what of a tile another one has is added */
+    bool streams;                 /* stream-K: what of a tile's k-blocks others have is added, */
+    double share;                 /* where the multiprocessor that has most has k-blocks of so many tiles; 0: all have the same number */
+    double cuts;                  /* parts of tiles that are written and read again; 0: as many as are computed at a time */
+    double others;                /* that are added to one tile by whoever adds them, at most; 0: as many as even shares make */
+    bool whole_behind;            /* a whole tile comes behind each multiprocessor's parts, so that those are added under its products */
     bool restarts;                /* thread blocks begin anew for each tile, rather than stay */
     double lead;                  /* rows of others that a group's tiles begin with, on average */
     bool trims;                   /* the last tile of a row multiplies only the sixteens of columns that are there */
@@ -70,6 +73,8 @@ typedef struct kernel_tiles_bound {
     double clock_hz;
     double seconds;               /* with the kernel's fixed time; where thread blocks restart, which counts their beginnings, with a launch */
     double part;                  /* of seconds the part that the matrix instructions would need if all of them were always busy: 2 m n k FLOPs at their rate */
+    double inside_s, inside_part; /* of products, the same from the kernel's first instruction to its last, without any launch: its beginning, the first load and the last epilogue count, of which fixed times do not say how
+                                   * much of them they are */
 } kernel_tiles_bound;
 
 /* Of a multiprocessor's own resources the one that takes longest. */

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
-#include "kernels/gemm/tcgen05/tiles.h"
+#include "kernels/gemm/tcgen05/divide.h"
+#include "kernels/kernels.h"
 
 static chip_caps chip_of(const char *name) {
     dw_context *context;
@@ -186,8 +187,18 @@ static void what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found(void **st
 
 /* ---- our own kernels ---- */
 
-/* A call by one way of a chip. */
-static kernel_tiles_bound way_bound(const char *chip_name, const char *way, const char *line) {
+/* The variant whose name ends so. */
+static int variant_of(const kernel_problem *problem, const char *ends) {
+    for (int i = 0;; i++) {
+        const char *name = matmul_tcgen05_tiles_variant(problem, i);
+        if (name == NULL) fail_msg("there is no variant %s", ends);
+        const size_t length = strlen(name), of_end = strlen(ends);
+        if (length > of_end && name[length - of_end - 1] == '_' && strcmp(name + length - of_end, ends) == 0) return i + 1;
+    }
+}
+
+/* A call by one way of a chip. variant: the end of the name of a tile by tcgen05; NULL: the one that is chosen. */
+static kernel_tiles_bound variant_bound(const char *chip_name, const char *way, const char *line, const char *variant) {
     static const int64_t no_symbols[1] = {0};
     dw_context *context;
     arena arena;
@@ -205,14 +216,17 @@ static kernel_tiles_bound way_bound(const char *chip_name, const char *way, cons
                                     .constant_in = c.constant, .dims = c.dims, .symbols = no_symbols, .chip = &chip};
     assert_int_equal(kernel_choose(&arena, &problem, NULL, way, &choice), DW_OK);
     assert_true(kernel_at_typical(&problem, choice.ways, &typical));
-    if (!kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
+    if (variant != NULL) typical.run.variant = variant_of(&problem, variant);
+    if (variant != NULL ? !matmul_tcgen05_tiles_bound(&typical.run, &bound) : !kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
     /* A chip at its limit of power goes at its measured rates, whatever the cycles. Estimates of wgmma are of measured times instead. */
-    if (chip_has(&chip, CHIP_tcgen05)) assert_float_equal(fmax(kernel_in_step(bound.seconds), kernel_run_roofline(&typical.run, c.types[0].format, 1, 0.906)), choice.seconds, 1e-12);
+    if (variant == NULL && chip_has(&chip, CHIP_tcgen05)) assert_float_equal(fmax(kernel_in_step(bound.seconds), kernel_run_roofline(&typical.run, c.types[0].format, 1, 0.906)), choice.seconds, 1e-12);
     dim_table_destroy(dims);
     arena_free(&arena);
     dw_context_destroy(context);
     return bound;
 }
+
+static kernel_tiles_bound way_bound(const char *chip, const char *way, const char *line) { return variant_bound(chip, way, line, NULL); }
 
 typedef struct way_claim { const char *way, *line; kernel_resource limit; double least_part, most_part; } way_claim;
 
@@ -262,6 +276,88 @@ static void pairs_that_share_rows_are_bound_by_products(void **state) {
     assert_int_equal(alone.limit, KERNEL_RESOURCE_l2);
     assert_int_equal(shared.limit, KERNEL_RESOURCE_mma);
     if (alone.part > 0.88 || shared.part < 0.91) fail_msg("%.3f of the matrix rate alone, %.3f shared", alone.part, shared.part);
+}
+
+/* From the kernel's first instruction to its last, with its own beginning and end and without a launch, on a B300 at 1.86 GHz. What shares rows counts on a limit of the L2 cache's that lies in the cache. */
+typedef struct inside_claim { const char *line, *variant; double least; } inside_claim;
+#define LINE(a, b, size) "matmul " a "[" size "] " b "[" size "] bt=true to=bf16"
+#define SAME(format, size) LINE(format, format, size)
+static const inside_claim inside[] = {
+    {SAME("bf16", "8192,8192"), "m256n256", 0.95},
+    {SAME("fp8_tensor", "8192,8192"), "m256n256", 0.95},
+    {SAME("mxfp8@tile128x4", "8192,8192"), "m256n256", 0.95},
+    {SAME("mxfp4@tile128x4", "8192,8192"), "m256n256", 0.93},
+    {SAME("mxfp4@tile128x4", "8192,8192"), "m256n256_shared", 0.94},
+    {SAME("mxfp4@tile128x4", "8192,8192"), "m256n128_shared", 0.9},
+    {SAME("nvfp4@tile128x4", "8192,8192"), "m256n256", 0.88},
+    {SAME("nvfp4@tile128x4", "8192,8192"), "m256n192_shared", 0.95},
+    {SAME("bf16", "4096,4096"), "m256n256", 0.82},
+    {SAME("bf16", "4096,4096"), "m256n192_shared", 0.84},
+    {SAME("bf16", "4096,4096"), "m256n256_parts", 0.94},
+    {SAME("fp8_tensor", "4096,4096"), "m256n256_parts", 0.895},
+    {SAME("fp8_tensor", "4096,4096"), "m256n128_shared", 0.9},
+    {SAME("mxfp8@tile128x4", "4096,4096"), "m256n256_parts", 0.87},
+    {SAME("mxfp8@tile128x4", "4096,4096"), "m256n128_shared", 0.9},
+    {SAME("nvfp4@tile128x4", "4096,4096"), "m256n256", 0.71},
+    {SAME("nvfp4@tile128x4", "4096,4096"), "m256n192_shared", 0.77},
+    {SAME("nvfp4@tile128x4", "4096,4096"), "m256n256_parts", 0.73},
+    {SAME("nvfp4@tile128x4", "4096,4096"), "m256n256_shared_parts", 0.78},
+    {SAME("nvfp4@tile128x4", "4096,4096"), "m256n192_shared_parts", 0.78},
+};
+
+static void kernels_keep_matrix_units_busy_inside(void **state) {
+    int failed = 0;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(inside); i++) {
+        const kernel_tiles_bound b = variant_bound("b300", "cuda_matmul_tcgen05_tiles", inside[i].line, inside[i].variant);
+        print_message("%s %s: %.1f us, %.1f %% of the matrix rate inside; %.1f us with launches; %s\n", inside[i].variant, inside[i].line, 1e6 * b.inside_s, 100 * b.inside_part, 1e6 * b.seconds, kernel_resource_words(b.limit));
+        if (b.inside_part < inside[i].least) print_error("at least %.1f %% was expected\n", 100 * inside[i].least), failed++;
+    }
+    assert_int_equal(failed, 0);
+}
+
+/* ---- parts ---- */
+
+/* Every block of k once, whoever has it, and as many cuts as there are ends of ranges inside of units. */
+static void check_division(const tiles_division *d, int64_t units, int64_t at_a_time, int64_t blocks) {
+    const int64_t all = d->units * blocks, whole = units - d->units;
+    int64_t at = 0, cuts = 0, most = 0;
+    assert_true(d->units >= 1 && d->units <= units && d->ranges >= 1 && d->ranges <= at_a_time && whole % at_a_time == 0);
+    for (int64_t range = 0; range < d->ranges; range++) {
+        const int64_t length = d->share + (range < d->longer);
+        at += length;
+        if (length > most) most = length;
+        cuts += at % blocks != 0;
+    }
+    assert_true(at == all);
+    assert_true(d->cuts == cuts && d->behind == (whole > 0));
+    assert_float_equal(d->each, (double)most / (double)blocks + (double)(whole / at_a_time), 1e-9);
+    assert_true(d->others >= (d->cuts > 0) && d->others <= d->cuts && (d->others + 1) * d->units >= d->cuts + d->units);
+}
+
+static void blocks_of_k_are_divided_once(void **state) {
+    (void)state;
+    for (int64_t units = 1; units < 40; units++)
+        for (int64_t at_a_time = 1; at_a_time < 12; at_a_time++)
+            for (int64_t blocks = 1; blocks < 30; blocks++) {
+                const tiles_division evenly = tiles_divide_evenly(units, at_a_time, blocks);
+                tiles_division rest;
+                check_division(&evenly, units, at_a_time, blocks);
+                if (tiles_divide_rest(units, at_a_time, blocks, &rest)) check_division(&rest, units, at_a_time, blocks);
+                else assert_true(units % at_a_time == 0 || 2 * (units % at_a_time) > at_a_time || blocks < 2 * TILES_LEAST_RANGE);
+            }
+}
+
+/* 256 tiles of 16 blocks of k for 74 pairs. Evenly, 108 of them are cut wherever a range ends. The 34 beyond three waves in halves take no longer, and far fewer parts are written and read. */
+static void halves_of_the_rest_are_fewer_parts_than_even_ranges(void **state) {
+    const tiles_division evenly = tiles_divide_evenly(256, 74, 16);
+    tiles_division rest;
+    (void)state;
+    assert_true(tiles_divide_rest(256, 74, 16, &rest));
+    assert_true(evenly.units == 108 && evenly.ranges == 74 && evenly.cuts > rest.cuts + 20 && evenly.behind);
+    assert_true(rest.units == 34 && rest.ranges == 68 && rest.cuts == 34 && rest.others == 1 && rest.behind);
+    assert_float_equal(evenly.each, 3.5, 1e-9);
+    assert_float_equal(rest.each, 3.5, 1e-9);
 }
 
 /* Of groups each matrix of b is read once where a group's rows are a tile's, and half a tile at a group's end is empty; products of one group are those without groups. */
@@ -352,6 +448,9 @@ int main(void) {
         cmocka_unit_test(what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found),
         cmocka_unit_test(ways_of_tiles_say_what_binds_them),
         cmocka_unit_test(pairs_that_share_rows_are_bound_by_products),
+        cmocka_unit_test(kernels_keep_matrix_units_busy_inside),
+        cmocka_unit_test(blocks_of_k_are_divided_once),
+        cmocka_unit_test(halves_of_the_rest_are_fewer_parts_than_even_ranges),
         cmocka_unit_test(groups_are_products_side_by_side),
         cmocka_unit_test(our_tiles_on_an_h200_take_what_bounds_them),
         cmocka_unit_test(stages_that_fit_cover_the_latency_of_loads),

@@ -51,6 +51,7 @@ export program folder
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     # The tiles by tcgen05 by name, several to each thread block.
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=12:5 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05_shared.txt"; done     # room for several clusters of four blocks
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6:12 $part"; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt"; done
     [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
     [ ${#lines[@]} -gt 0 ] || for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them

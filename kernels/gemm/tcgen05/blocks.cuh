@@ -44,7 +44,8 @@ INLINE void store_blocks(const matmul_tiles_arguments *g, const tiles_shape s, c
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0, wide = e->block == 128;
     const int parts = (halves ? s.n / 2 : s.n) * 4 / tiles_store_warps(s.sizes) / TILES_PART, each = min(parts, WIDE_PARTS);
-    const int turns = wide ? 2 * parts : parts, last = wide || tiles_overlap(s.sizes) == 0 ? turns - 1 : tiles_overlap(s.sizes) / TILES_PART - 1;
+    const int turns = wide ? 2 * parts : parts, last = turns - 1;
+    const sums_ahead ahead = load_ahead(s, sums, parts, halves, downwards, !wide, release);
     row_place place = {row + (int)threadIdx.x % 32, tile->end, 0, halves ? e->half : g->n, row + (int)threadIdx.x % 32, 0};
     const float factor = row_factor(e, place.row, tile->end);
     wide_block block = {0, 0};
@@ -56,7 +57,8 @@ INLINE void store_blocks(const matmul_tiles_arguments *g, const tiles_shape s, c
         const int at = wide ? turn / (2 * each) * each + turn % each : turn, part = share * parts + (downwards && !wide ? parts - 1 - at : at);
         float values[TILES_PART];
         place.col = tile->col + part * TILES_PART;
-        row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == last ? release : 0);
+        const row_sums from = sums_of_part(s, &ahead, sums, part, turn, turn == last ? release : 0);
+        row_results(e, &from, factor, values, place, 0);
         if (wide) {
             wide_part(e, values, turn % (2 * each), each, share, place, &block, boxes);
             continue;

@@ -18,33 +18,52 @@ typedef struct row_place { int row, rows, col, end, bias, factors; } row_place;
 
 INLINE bool lies_in_words(uint64_t address, int col, int end) { return address % 16 == 0 && col + TCGEN05_CHUNK <= end; }
 
-/* Neighbours of an operand whose columns lie side by side at a multiple of 16 bytes. */
-INLINE void load_words(const int format, uint64_t from, float *x) {
-    const uint4 *words = (const uint4 *)from;
-    const int each = format == MATMUL_f32 ? 4 : 8;
+/* Word number i of 16 bytes of an operand's neighbours. */
+INLINE void unpack_word(const int format, const int i, const uint4 word, float *x) {
+    const uint32_t part[4] = {word.x, word.y, word.z, word.w};
 #pragma unroll
-    for (int i = 0; i < TCGEN05_CHUNK / each; i++) {
-        const uint4 word = words[i];
-        const uint32_t part[4] = {word.x, word.y, word.z, word.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            if (format == MATMUL_f32) {
-                x[4 * i + k] = __uint_as_float(part[k]);
-            } else {
-                const float2 pair = pair_of(format, part[k]);
-                x[8 * i + 2 * k] = pair.x, x[8 * i + 2 * k + 1] = pair.y;
-            }
+    for (int k = 0; k < 4; k++) {
+        if (format == MATMUL_f32) {
+            x[4 * i + k] = __uint_as_float(part[k]);
+        } else {
+            const float2 pair = pair_of(format, part[k]);
+            x[8 * i + 2 * k] = pair.x, x[8 * i + 2 * k + 1] = pair.y;
         }
     }
 }
 
-INLINE void row_operand(const matmul_step *step, float *values, const row_place p) {
+/* A thread's columns as words of 16 bytes: 4 of f32, 2 of the others. */
+INLINE constexpr int row_words(const int size) { return TCGEN05_CHUNK * size / 16; }
+
+/* Neighbours of an operand whose columns lie side by side at a multiple of 16 bytes. */
+INLINE void load_words(const int format, uint64_t from, float *x) {
+#pragma unroll
+    for (int i = 0; i < row_words(format == MATMUL_f32 ? 4 : 2); i++) unpack_word(format, i, ((const uint4 *)from)[i], x);
+}
+
+/* The operand of a step that was brought to a warp's box of 32 rows by 128 bytes in shared memory, before it is needed; word: the number of the row's word there that the thread's columns begin with. step -1: there
+ * is none. */
+typedef struct row_brought { int step; uint32_t box; int word; } row_brought;
+
+/* Words of a lane's row lie as those of results do, swizzled. */
+INLINE uint32_t box_word(uint32_t box, int row, int word) { return box + row * 128 + (word ^ row % 8) * 16; }
+
+INLINE void load_brought(const int format, const row_brought *brought, float *x) {
+#pragma unroll
+    for (int i = 0; i < row_words(format == MATMUL_f32 ? 4 : 2); i++) unpack_word(format, i, ld_shared_u32x4(box_word(brought->box, threadIdx.x % 32, brought->word + i)), x);
+}
+
+INLINE void row_operand(const matmul_step *step, float *values, const row_place p, const row_brought *brought) {
     const int size = step->format == MATMUL_f32 ? 4 : 2;
     const int row = step->step == MATMUL_POST_bias ? p.bias : p.row;
     const uint64_t from = step->data + (row * step->row_stride + p.col) * size;
     float x[TCGEN05_CHUNK];
     if (p.row >= p.rows) return;
-    if (step->col_stride == 1 && lies_in_words(from, p.col, p.end)) {
+    if (brought != 0 && p.col + TCGEN05_CHUNK <= p.end) {
+        if (step->format == MATMUL_f32) load_brought(MATMUL_f32, brought, x);
+        else if (step->format == MATMUL_bf16) load_brought(MATMUL_bf16, brought, x);
+        else load_brought(MATMUL_f16, brought, x);
+    } else if (step->col_stride == 1 && lies_in_words(from, p.col, p.end)) {
         if (step->format == MATMUL_f32) load_words(MATMUL_f32, from, x);
         else if (step->format == MATMUL_bf16) load_words(MATMUL_bf16, from, x);
         else load_words(MATMUL_f16, from, x);
@@ -67,9 +86,9 @@ INLINE float row_function(int step, float y) {
     }
 }
 
-INLINE void row_step(const matmul_step *step, float *values, const row_place p) {
+INLINE void row_step(const matmul_step *step, float *values, const row_place p, const row_brought *brought) {
     const bool takes = step->step == MATMUL_POST_bias || step->step == MATMUL_POST_add || step->step == MATMUL_POST_mul;
-    if (takes) row_operand(step, values, p);
+    if (takes) row_operand(step, values, p, brought);
     else EACH_COLUMN values[i] = row_function(step->step, values[i]);
 }
 
@@ -115,26 +134,51 @@ INLINE void load_sums(uint32_t sums, float *values) {
     EACH_COLUMN values[i] = __uint_as_float(raw[i]);
 }
 
-/* Sums at an address of tensor memory to results, by a warp. Where a step halves, those that it joins them with lie up columns further on; they are first brought as far as that step, and the
- * steps in front of it are then done again with the others: so their code is there once. release: told behind the last load. */
-INLINE void row_results(const matmul_epilogue *e, uint32_t sums, int up, float factor, float *values, row_place p, uint32_t release) {
+/* Sums that were loaded before any result is computed: the first count parts. is_up: of those that a step joins others with. */
+enum { MOST_AHEAD = 3 };
+typedef struct sums_ahead {
+    int count;
+    bool is_up;
+    float x[MOST_AHEAD][TCGEN05_CHUNK];
+} sums_ahead;
+
+/* Where a part's sums lie in tensor memory; those that a step joins them with lie up columns further on. release: told behind the last load. ahead: NULL, or those of the first parts, of which this is number turn. */
+typedef struct row_sums {
+    uint32_t at;
+    int up;
+    uint32_t release;
+    const sums_ahead *ahead;
+    int turn;
+} row_sums;
+
+INLINE void bring_sums(const row_sums *s, bool is_up, float *values) {
+    const sums_ahead *ahead = s->ahead;
+    if (ahead == 0 || s->turn >= ahead->count || is_up != ahead->is_up) load_sums(s->at + (is_up ? s->up : 0), values);
+    else if (s->turn == 0) EACH_COLUMN values[i] = ahead->x[0][i];
+    else if (s->turn == 1) EACH_COLUMN values[i] = ahead->x[1][i];
+    else EACH_COLUMN values[i] = ahead->x[2][i];
+}
+
+/* Sums to results, by a warp. Where a step halves, those that it joins them with are first brought as far as that step, and the steps in front of it are then done again with the others: so their code is
+ * there once. brought: NULL where no operand ever is. */
+INLINE void row_results(const matmul_epilogue *e, const row_sums *sums, float factor, float *values, row_place p, const row_brought *brought) {
     bool is_up = e->halving >= 0;
     float others[TCGEN05_CHUNK];
     row_place here = p;
     if (is_up) here.col += e->half, here.end += e->half;
-    load_sums(sums + (is_up ? up : 0), values);
-    if (!is_up) release_sums(release);
+    bring_sums(sums, is_up, values);
+    if (!is_up) release_sums(sums->release);
     multiply_factors(e, factor, values, here);
 #pragma unroll 1
     for (int number = 0; number < e->count; number++) {
         if (number != e->halving) {
-            row_step(&e->steps[number], values, here);
+            row_step(&e->steps[number], values, here, brought != 0 && number == brought->step ? brought : 0);
         } else if (is_up) {
             EACH_COLUMN others[i] = values[i];
             here = p;
             is_up = false;
-            load_sums(sums, values);
-            release_sums(release);
+            bring_sums(sums, false, values);
+            release_sums(sums->release);
             multiply_factors(e, factor, values, here);
             number = -1;
         } else {
@@ -142,9 +186,6 @@ INLINE void row_results(const matmul_epilogue *e, uint32_t sums, int up, float f
         }
     }
 }
-
-/* A thread's results as words of 16 bytes: 4 of f32, 2 of the others. */
-INLINE constexpr int row_words(const int size) { return TCGEN05_CHUNK * size / 16; }
 
 INLINE void row_pack(const int format, const float *values, uint4 *words) {
     uint32_t x[TCGEN05_CHUNK];

@@ -28,20 +28,22 @@ INLINE void store_begin_box(store_boxes *boxes) {
     __syncwarp();
 }
 
+/* Parts of 16 columns of a box. */
+INLINE int parts_of_box(const matmul_epilogue *e) { return e->out_format == MATMUL_f32 ? 2 : 4; }
+
 /* 16 columns of a lane's row, number part of the box's, swizzled as the map of out is: 16 bytes number c of row r lie at c xor r % 8. */
 INLINE void store_stage(const int format, uint32_t box, int part, const float *values) {
-    const int lane = threadIdx.x % 32, count = row_words(format == MATMUL_f32 ? 4 : 2);
+    const int count = row_words(format == MATMUL_f32 ? 4 : 2);
     uint4 words[row_words(4)];
     row_pack(format, values, words);
 #pragma unroll
-    for (int i = 0; i < count; i++) st_shared_u32x4(box + lane * 128 + ((part * count + i) ^ lane % 8) * 16, words[i]);
+    for (int i = 0; i < count; i++) st_shared_u32x4(box_word(box, threadIdx.x % 32, part * count + i), words[i]);
 }
 
-/* Part number turn of a tile, in the order in which they come: its results of columns [part * 16, part * 16 + 16), from column col of out and the warp's first row on. The parts of a
+/* Part number turn of a tile, in the order in which they come, into a box that was begun in front of the first part of it: its results of columns [part * 16, part * 16 + 16), from column col of out and the warp's first row on. The parts of a
  * box come one after the other, in either direction. */
 INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_boxes *boxes, const float *values, int turn, int part, int row, int col) {
-    const int each = e->out_format == MATMUL_f32 ? 2 : 4;
-    if (turn % each == 0) store_begin_box(boxes);
+    const int each = parts_of_box(e);
     const uint32_t box = boxes->place + boxes->next * TILES_BOX_BYTES;
     if (e->out_format == MATMUL_f32) store_stage(MATMUL_f32, box, part % each, values);
     else if (e->out_format == MATMUL_bf16) store_stage(MATMUL_bf16, box, part % each, values);
@@ -52,6 +54,48 @@ INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_bo
     if (threadIdx.x % 32 != 0) return;
     tma_store_2d(map, box, col + part / each * each * TCGEN05_CHUNK, row);
     tma_commit();
+}
+
+/* ---- an operand of the post list, ahead ----
+ *
+ * While a warp computes the results of a box, the next box of an operand that has an element for each of the result's is on its way, to the place where those results will lie:
+ *
+ *   box 0 of the operand: asked for before the sums are there      box i + 1: asked for behind the second part of box i, once the store of box i - 1 has read that place
+ *
+ * So a tile's results wait for memory once and not with every 16 columns. Lanes copy 16 bytes each, 8 of them a row; a warp waits for its own copies alone. */
+
+/* The step whose operand comes so: the first one behind any that joins columns, of elements as large as the result's, in rows of whole 16 bytes. -1: there is none. */
+INLINE int brought_step(const matmul_epilogue *e) {
+    const int size = e->out_format == MATMUL_f32 ? 4 : 2;
+    for (int i = e->halving + 1; i < e->count; i++) {
+        const matmul_step *step = &e->steps[i];
+        if (step->step != MATMUL_POST_add && step->step != MATMUL_POST_mul) continue;
+        if (step->col_stride == 1 && step->row_stride > 1 && (step->format == MATMUL_f32 ? 4 : 2) == size && step->data % 16 == 0 && step->row_stride * size % 16 == 0) return i;
+    }
+    return -1;
+}
+
+/* Of the operand the warp's 32 rows from row on, columns from col on; rows, end: those that there are. pending: stores that may still be reading other boxes. */
+INLINE void bring_box(const matmul_epilogue *e, int number, const store_boxes *boxes, int row, int rows, int col, int end, const int pending) {
+    const matmul_step *step = &e->steps[number];
+    const int lane = threadIdx.x % 32, word = lane % 8, size = e->out_format == MATMUL_f32 ? 4 : 2;
+    const uint32_t box = boxes->place + (boxes->next + 1 < boxes->count ? boxes->next + 1 : 0) * TILES_BOX_BYTES;
+    const uint8_t *from = (const uint8_t *)step->data + ((row + lane / 8) * step->row_stride + col) * size + word * 16;
+    if (lane == 0) {
+        if (pending == 0) tma_wait_read(0);
+        else tma_wait_read(1);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 32; i += 4)
+        if (row + i + lane / 8 < rows && col + (word + 1) * 16 / size <= end) cp_async(box_word(box, i + lane / 8, word), from + i * step->row_stride * size, 16, 16);
+    cp_async_commit();
+}
+
+/* All lanes' copies are there for all of them. */
+INLINE void wait_brought(void) {
+    cp_async_wait(0);
+    __syncwarp();
 }
 
 /* ---- results in blocks of 32 e4m3 or e2m1, or of 16 e2m1, along a row ---- */

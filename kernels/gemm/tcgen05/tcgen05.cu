@@ -140,7 +140,8 @@ INLINE void store_tile(const matmul_tcgen05_arguments *g, const tcgen05_place *p
     for (int col = 0; col < columns; col += TCGEN05_CHUNK) {
         float values[TCGEN05_CHUNK];
         place.col = p->col + col;
-        row_results(e, p->tmem + (lanes << 16) + col, HALF_TILE, factor, values, place, 0);
+        const row_sums sums = {p->tmem + (lanes << 16) + col, HALF_TILE, 0, 0, 0};
+        row_results(e, &sums, factor, values, place, 0);
         if (place.row < place.rows) row_store(e, values, place);
     }
 }

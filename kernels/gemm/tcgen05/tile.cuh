@@ -96,6 +96,9 @@ INLINE int range_of(const matmul_parts *parts, int at) {
     return at < of_longer ? at / (parts->share + 1) : parts->longer + (at - of_longer) / parts->share;
 }
 
+/* The range of the block, of its pair, or of two pairs with tiles side by side. There may be fewer than of those. */
+INLINE int own_range(const tiles_shape s) { return (int)blockIdx.x / (s.pair * s.pairs); }
+
 INLINE bool next_part(const matmul_tiles_arguments *g, const tiles_shape s, tiles_turn *turn) {
     turn->from = 0, turn->upto = g->blocks;
     if (turn->next < turn->stop) {
@@ -106,15 +109,44 @@ INLINE bool next_part(const matmul_tiles_arguments *g, const tiles_shape s, tile
         return true;
     }
     turn->unit = turn->alone;
-    turn->alone += gridDim.x / s.pair;
+    turn->alone += gridDim.x / (s.pair * s.pairs);
     return turn->unit < g->units_m * g->units_n;
 }
 
 INLINE bool first_part(const matmul_tiles_arguments *g, const tiles_shape s, tiles_turn *turn) {
-    const int own = blockIdx.x / s.pair;
-    turn->next = range_begin(&g->parts, own), turn->stop = range_begin(&g->parts, own + 1);
+    const int own = own_range(s), all = g->parts.units * g->blocks;
+    turn->next = min(range_begin(&g->parts, own), all), turn->stop = min(range_begin(&g->parts, own + 1), all);
     turn->alone = g->parts.units + own;
     return next_part(g, s, turn);
+}
+
+/* ---- sums that the next tile's share ----
+ *
+ * Where two tiles' sums overlap, those of the columns that they share are loaded before any result is computed, and handed back: the next tile's products wait for nothing else. They are the first parts of
+ * 16 columns in the order in which results are computed. Where a step joins columns, they lie in one of the tile's halves. */
+TILES_FORMULA int parts_ahead(const tiles_shape s) { return tiles_overlap(s.sizes) / TILES_PART; }
+
+/* Of the parts of a warp's sums. may: they are needed once. release: told behind them. */
+INLINE sums_ahead load_ahead(const tiles_shape s, uint32_t sums, int parts, bool halves, bool downwards, bool may, uint32_t release) {
+    sums_ahead ahead = {may ? parts_ahead(s) : 0, halves && downwards};
+    uint32_t raw[MOST_AHEAD * TILES_PART];
+    if (parts_ahead(s) == 0 || !may) return ahead;
+    static_assert(MOST_AHEAD * TILES_PART == 48, "as many columns as scales of nvfp4 take");
+#pragma unroll
+    for (int i = 0; i < parts_ahead(s); i++) tmem_load_x16(raw + TILES_PART * i, sums + (ahead.is_up ? s.n / 2 : 0) + (downwards ? parts - 1 - i : i) * TILES_PART);
+    tmem_wait_load_of(raw, TILES_PART * parts_ahead(s));
+    release_sums(release);
+#pragma unroll
+    for (int i = 0; i < parts_ahead(s); i++)
+#pragma unroll
+        for (int k = 0; k < TILES_PART; k++) ahead.x[i][k] = __uint_as_float(raw[TILES_PART * i + k]);
+    return ahead;
+}
+
+/* Of a part, the turn-th one. release: told behind the last load, where nothing was loaded ahead. */
+INLINE row_sums sums_of_part(const tiles_shape s, const sums_ahead *ahead, uint32_t sums, int part, int turn, uint32_t release) {
+    const row_sums of = {sums + part * TILES_PART, s.n / 2, ahead->count > 0 ? 0 : release, parts_ahead(s) > 0 ? ahead : 0, turn};
+    return of;
 }
 
 /* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. Published tiles each block reads by itself. */

@@ -6,9 +6,9 @@
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
+#include "kernels/gemm/tcgen05/divide.h"
 #include "kernels/gemm/tcgen05/kinds.h"
 #include "kernels/quantize/quantised.h"
-#include "kernels/quantize/quantize_cuda.h"
 
 /* ---- entries ---- */
 
@@ -35,7 +35,8 @@ typedef struct tile_row {
 #define SWAPPED(kind, element, name, tiles, ...)                                                                                                             \
     SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped", false, __VA_ARGS__, tiles, 0)                          \
     SWAPPED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped_parts", true, __VA_ARGS__, tiles, 0)
-#define SHARED(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_shared", "matmul_tcgen05_" #element "_" #name "_shared", false, false, false, {__VA_ARGS__, tiles, 0}, {false, false}, false, true},
+#define SHARED_ROW(kind, image, entry, parts, ...) {kind, image, entry, entry, false, false, parts, {__VA_ARGS__}, {false, false}, false, true},
+#define SHARED(kind, element, name, tiles, ...) SHARED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_shared", false, __VA_ARGS__, tiles, 0) SHARED_ROW(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_shared_parts", true, __VA_ARGS__, tiles, 0)
 #define PARTS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_parts", "matmul_tcgen05_" #element "_" #name "_parts", false, false, true, {__VA_ARGS__, tiles, 0}, {false, false}, false, false},
 
 static const tile_row tiles[] = {
@@ -198,7 +199,7 @@ typedef struct tiles_call {
     const tile_row *tile;
     int64_t units_m, units_n;
     int64_t columns;              /* that a tile of swapped operands multiplies: whole instructions, of a pair each block's half */
-    int64_t part_units, ranges;   /* of tiles in parts: units whose blocks of k are divided, and into how many ranges; else 0, 0 */
+    tiles_division parts;         /* of tiles in parts; else zeros */
 } tiles_call;
 
 static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row_bytes(&c->product, c->k), TILES_ROW_BYTES); }
@@ -206,25 +207,13 @@ static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row
 static int blocks_of_unit(const tile_row *t) { return t->sizes.pair * (t->shared ? 2 : 1); }
 static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > blocks_of_unit(t) ? chip->units / blocks_of_unit(t) : 1; }
 
-/* Of a range: blocks of k at least, so that what it brings for them is worth a part of sums. */
-enum { LEAST_RANGE = 4 };
-
-/* Units beyond whole waves of them are divided, with those of one such wave: then none of the parts is small. */
-static void size_parts(tiles_call *c, const chip_caps *chip) {
-    const int64_t units = c->units_m * c->units_n, at_a_time = units_at_a_time(c->tile, chip), waves = units / at_a_time;
-    c->part_units = c->ranges = 0;
-    if (!c->tile->parts) return;
-    c->part_units = waves > 1 ? units - (waves - 1) * at_a_time : units;
-    const int64_t ranges = base_ceil_div(c->part_units * blocks_of(c), LEAST_RANGE);
-    c->ranges = ranges < 1 ? 1 : ranges < at_a_time ? ranges : at_a_time;
-}
-
 static void size_units(tiles_call *c, const tile_row *t, const chip_caps *chip) {
     c->tile = t;
     c->columns = t->swapped ? base_align_up((size_t)c->m, (size_t)(TILES_PART * t->sizes.pair)) : 0;
     c->units_m = base_ceil_div(!t->swapped ? c->m : c->halves ? 2 * c->n_out : c->n, TILES_ROWS * t->sizes.pair);
     c->units_n = t->swapped ? 1 : base_ceil_div(c->n_out, (c->halves ? t->sizes.n / 2 : t->sizes.n) * (t->shared ? 2 : 1));
-    size_parts(c, chip);
+    c->parts = (tiles_division){0};
+    if (t->parts && blocks_of(c) > 0) c->parts = tiles_divide_evenly(c->units_m * c->units_n, units_at_a_time(t, chip), blocks_of(c));
 }
 
 int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time) {
@@ -240,8 +229,8 @@ int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int
 static int64_t band_of(const tiles_call *c, const chip_caps *chip) { return tcgen05_band(&c->tile->sizes, c->units_m, c->units_n, units_at_a_time(c->tile, chip)); }
 
 /* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales, 17 for a wait and a commit for the sums of each k-block; issue cycles of a warp's part of 16 columns, and of a step of the post
- * list on it; cycles from the last product of a tile to the release of the columns that the next tile's sums share, a guess by the latencies of chip.def. */
-enum { MULTIPLY_INSTRUCTIONS = 40, COPY_INSTRUCTIONS = 3, PROMOTE_INSTRUCTIONS = 17, LOAD_INSTRUCTIONS = 24, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
+ * list on it; cycles from the last product of a tile to the next tile's first one, where their sums share columns, which are loaded in between: a guess by the latencies of chip.def. */
+enum { MULTIPLY_INSTRUCTIONS = 40, COPY_INSTRUCTIONS = 3, PROMOTE_INSTRUCTIONS = 17, LOAD_INSTRUCTIONS = 24, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 350 };
 
 kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
     const tiles_sizes s = *sizes;
@@ -250,9 +239,6 @@ kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
                           .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * (copies + (copies > 0)) + PROMOTE_INSTRUCTIONS * s.promotes, .load = LOAD_INSTRUCTIONS,
                           .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * steps), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
 }
-
-/* A launch that clears the counters of parts, between others: a guess. */
-enum { CLEAR_NS = 2000 };
 
 /* As the tile has it, swapped where its operands are. */
 static kernel_product product_of(const tiles_call *c, const kernel_run *run) {
@@ -268,27 +254,43 @@ static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bo
     const kernel_product product = product_of(c, run);
     kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
     t.raster = (int)band_of(c, run->chip);
-    t.streams = c->tile->parts;
+    if (c->tile->parts) t.streams = true, t.share = c->parts.each, t.cuts = (double)(c->parts.cuts * (c->tile->shared ? 2 : 1)), t.others = (double)c->parts.others, t.whole_behind = c->parts.behind;
     t.trims = c->tile->swapped;
     t.share_a = c->tile->shared ? 2 : 1;
     if (c->tile->swapped) t.epilogue_cycles *= (double)c->columns / t.n;
     if (run->call.out[0]->format == DW_FORMAT_fp8_1x128) t.epilogue_cycles *= 2;   /* results are computed twice */
-    t.ahead_s = c->tile->parts ? CLEAR_NS * 1e-9 : 0;
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
 
-/* Parts by estimate: where there are enough blocks of k for all multiprocessors. Never where sums are to be divided alike for any number of rows; nor where blocks of k are more than they count to. */
+/* Of parts: two for each warp of a unit, of which fewer than two for each block or pair are divided. */
+static size_t counter_bytes(const chip_caps *chip) { return (size_t)chip->units * 2 * 4 * 2 * sizeof(uint32_t); }
+
+/* Parts by estimate: behind which whole units come, or where there are enough blocks of k for all multiprocessors. Never where sums are to be divided alike for any number of rows; nor where blocks of k are more than they count to. */
 static bool divides(const tiles_call *c, const kernel_run *run, bool measured) {
-    const int64_t all = c->part_units * blocks_of(c);
+    const int64_t all = c->parts.units * blocks_of(c);
     if (!c->tile->parts) return true;
-    return !run->invariant && all <= INT32_MAX / 2 && (measured || all >= LEAST_RANGE * units_at_a_time(c->tile, run->chip));
+    return !run->invariant && all <= INT32_MAX / 2 && counter_bytes(run->chip) <= KERNEL_COUNTER_BYTES && (measured || c->parts.behind || all >= TILES_LEAST_RANGE * units_at_a_time(c->tile, run->chip));
+}
+
+/* What bounds the tile, of parts in the division of the least bound. */
+static void size_best(tiles_call *c, const tile_row *t, const kernel_run *run, kernel_tiles_bound *bound) {
+    tiles_division rest;
+    kernel_tiles_bound other;
+    size_units(c, t, run->chip);
+    bound_of(c, run, bound);
+    if (!t->parts || !tiles_divide_rest(c->units_m * c->units_n, units_at_a_time(t, run->chip), blocks_of(c), &rest)) return;
+    const tiles_division evenly = c->parts;
+    c->parts = rest;
+    bound_of(c, run, &other);
+    if (other.seconds < bound->seconds) *bound = other;
+    else c->parts = evenly;
 }
 
 /* Of swapped operands a tile has all rows of a. */
 static bool has_columns(const tiles_call *c) { return !c->tile->swapped || c->m <= c->tile->sizes.n; }
 
-/* What parts have to gain by estimate, as their clearing and waiting is a guess. */
-static const double PARTS_GAIN = 1.01;
+/* What parts have to gain by estimate, as their waiting for each other is a guess. */
+static const double PARTS_GAIN = 1.02;
 
 /* The measured tile, or the one of least bound, which claims no units and shares no rows: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
@@ -298,20 +300,19 @@ static tiles_call call_of(const kernel_run *run) {
                     .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format)};
     const tile_row *best = NULL, *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     double least = 0;
+    kernel_tiles_bound bound;
     tcgen05_product_of(a->format, b->format, &c.product);
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
-        kernel_tiles_bound bound;
         if (!runs(&tiles[i], c.product.kind, c.lies, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || ((tiles[i].claims || tiles[i].shared) && measured != &tiles[i])) continue;
-        size_units(&c, &tiles[i], run->chip);
+        size_best(&c, &tiles[i], run, &bound);
         if (!divides(&c, run, measured == &tiles[i]) || (!has_columns(&c) && measured != &tiles[i])) continue;
-        bound_of(&c, run, &bound);
         if (best != NULL && best == measured) break;
         const double seconds = bound.seconds * (tiles[i].parts ? PARTS_GAIN : 1);
         if (measured != &tiles[i] && best != NULL && seconds >= least) continue;
         best = &tiles[i];
         least = seconds;
     }
-    size_units(&c, best, run->chip);
+    size_best(&c, best, run, &bound);
     return c;
 }
 
@@ -367,9 +368,7 @@ const char *matmul_tcgen05_tiles_blocks_variant(const kernel_problem *problem, i
 
 /* ---- the launch ---- */
 
-/* Sums of parts, two for each thread block that the chip holds at a time, of the largest tile that comes in parts; and in front of them the counters, two for each warp of a unit, of which fewer than two for
- * each block or pair are divided. Whatever the sizes, as other numbers of rows may divide more. */
-static size_t counter_bytes(const chip_caps *chip) { return base_align_up((size_t)chip->units * 2 * 4 * 2 * sizeof(uint32_t), 128); }
+/* Sums of parts, two for each thread block that the chip holds at a time, of the largest tile that comes in parts. Whatever the sizes, as other numbers of rows may divide more. */
 static size_t part_sum_bytes(const chip_caps *chip) {
     size_t most = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++)
@@ -382,27 +381,16 @@ size_t matmul_tcgen05_tiles_workspace(const kernel_run *run) {
     tcgen05_product product;
     tcgen05_product_of(run->call.in[0]->format, run->call.in[1]->format, &product);
     if (run->invariant || product.kind == KIND_E4M3_BLOCK || tcgen05_row_bytes(&product, k) <= TILES_ROW_BYTES) return 0;
-    return counter_bytes(run->chip) + part_sum_bytes(run->chip);
+    return part_sum_bytes(run->chip);
 }
 
-/* Counters are zeros in front of the product. */
-static dw_status clear_counters(const kernel_run *run, kernel_launcher *launcher) {
-    kernel_launch launch;
-    clear_arguments *cleared = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *cleared);
-    cleared->count = (int64_t)counter_bytes(run->chip);
-    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &cleared->bytes, 0);
-    cuda_grid_items(&launch, cleared->count);
-    return launcher->add(launcher, &launch);
-}
-
-static void take_parts(kernel_launch *launch, const kernel_run *run, const tiles_call *c, bool divides_k, matmul_parts *parts) {
-    const int64_t all = c->part_units * blocks_of(c);
-    parts->units = (int32_t)c->part_units;
-    parts->share = (int32_t)(all / c->ranges);
-    parts->longer = (int32_t)(all % c->ranges);
-    if (!divides_k) return;
-    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &parts->counters, 0);
-    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &parts->sums, (int64_t)counter_bytes(run->chip));
+static void take_parts(kernel_launch *launch, const tiles_call *c, matmul_parts *parts) {
+    parts->units = (int32_t)c->parts.units;
+    parts->share = (int32_t)c->parts.share;
+    parts->longer = (int32_t)c->parts.longer;
+    if (blocks_of(c) <= 1) return;
+    cuda_slot(launch, KERNEL_SLOT_COUNTERS, 0, &parts->counters, 0);
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &parts->sums, 0);
 }
 
 /* A result in blocks, and where its scales lie. */
@@ -455,8 +443,6 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     const tile_row *t = c.tile;
     const int64_t most = units_at_a_time(t, run->chip), units = c.units_m * c.units_n;
     kernel_launch launch;
-    const bool divides_k = t->parts && blocks_of(&c) > 1;
-    if (divides_k) TRY(clear_counters(run, launcher));
     matmul_tiles_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     g->m = (int32_t)(t->swapped ? c.n : c.m);
@@ -472,7 +458,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->told = (1 << t->sizes.pair) - 1;
     if (t->shared) take_clusters(t, &launch);
     if (c.blocks) take_result_blocks(&launch, run, &c, g);
-    if (t->parts) take_parts(&launch, run, &c, divides_k, &g->parts);
+    if (t->parts) take_parts(&launch, &c, &g->parts);
     take_operand(&launch, 0, &c, c.m, t->swapped ? (int)c.columns / t->sizes.pair : t->shared ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_b : g->map_a);
     take_operand(&launch, 1, &c, c.n, !t->swapped ? t->sizes.n / 2 : t->sizes.scale_tiles == 0 ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_a : g->map_b);
     if (t->swapped) g->epilogue.by_tma = 0;
@@ -482,7 +468,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
         tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, t->swapped ? g->map_b_scales : g->map_a_scales);
         tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, t->swapped ? g->map_a_scales : g->map_b_scales);
     }
-    cuda_grid(&launch, (t->parts ? c.ranges : units < most || t->claims ? units : most) * blocks_of_unit(t), 1, 1);
+    cuda_grid(&launch, (t->parts ? c.parts.units < units ? most : c.parts.ranges : units < most || t->claims ? units : most) * blocks_of_unit(t), 1, 1);
     launch.block[0] = (uint32_t)tiles_threads(t->sizes);
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);

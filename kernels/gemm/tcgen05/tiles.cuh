@@ -126,6 +126,7 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
             ring_next(&turn, s.stages);
         }
     }
+    grid_release();                  /* not before: a block has all shared memory of its multiprocessor, so what began early would crowd on those without a tile */
     /* Until all stages are handed back: what the first block still says to the second one's barriers has come before that ends. */
     for (int i = 0; i < s.stages && s.pair > 1; i++) {
         ring_wait_empty(p->ring, turn);
@@ -289,13 +290,35 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
 
 /* ---- warps from 4 on: results ---- */
 
+/* Has the warp any rows of the tile, and are they stored by boxes? */
+INLINE bool stores_none(const tiles_tile *tile, int row) { return row >= tile->end || row + 32 <= tile->begin; }
+INLINE bool stores_boxes(const matmul_epilogue *e, const tiles_shape s, const tiles_tile *tile, int row, int columns) {
+    return store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
+}
+INLINE int warp_columns(const matmul_epilogue *e, const tiles_shape s) { return (e->halving >= 0 ? s.n / 2 : s.n) * 4 / tiles_store_warps(s.sizes); }
+
+/* With two boxes one takes in an operand while the other has results. */
+INLINE constexpr bool may_bring(const tiles_shape s) { return s.sizes.boxes > 1 && !s.blocks && !s.swapped; }
+
+/* The step whose operand is brought ahead. */
+INLINE int tile_brings(const matmul_epilogue *e, const tiles_shape s, const tiles_tile *tile, int row) {
+    if (!may_bring(s)) return -1;
+    return stores_none(tile, row) || !stores_boxes(e, s, tile, row, warp_columns(e, s)) ? -1 : brought_step(e);
+}
+
+/* A tile's first box of it. downwards: the last one. */
+INLINE void bring_first(const matmul_epilogue *e, const tiles_shape s, const tiles_tile *tile, int row, int share, bool downwards, int number, const store_boxes *boxes) {
+    const int columns = warp_columns(e, s), of_box = parts_of_box(e) * TILES_PART;
+    bring_box(e, number, boxes, row, tile->end, tile->col + share * columns + (downwards ? columns - of_box : 0), e->halving >= 0 ? e->half : (int)e->out_row_stride, 1);
+}
+
 /* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share. share: of the warps that have these rows, each with as many
  * of the result's columns. release: told once all that are shared, or else all, have been loaded. */
-INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, int share, uint32_t sums, bool downwards, uint32_t release, store_boxes *boxes) {
+INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, int share, uint32_t sums, bool downwards, uint32_t release, int brings, store_boxes *boxes) {
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
-    const int columns = (halves ? s.n / 2 : s.n) * 4 / tiles_store_warps(s.sizes), parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
-    const bool staged = store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
+    const int columns = warp_columns(e, s), parts = columns / TILES_PART, each = parts_of_box(e);
+    const bool staged = stores_boxes(e, s, tile, row, columns);
     row_place place = {row + (int)threadIdx.x % 32, tile->end, 0, halves ? e->half : g->n, row + (int)threadIdx.x % 32, b_row(g, s, tile)};
     if (row >= (s.blocks ? g->scale_rows : tile->end) || row + 32 <= tile->begin) {
         if (s.promotes || tiles_overlap(s.sizes) > 0) release_sums(release);   /* it has stored sums, or loaded some of a tile before behind what it passed on then */
@@ -310,15 +333,24 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
         if (place.row < tile->begin) place.row = tile->end;   /* not one of the group's */
         place.bias = tile->group;
     }
+    const sums_ahead ahead = load_ahead(s, sums, parts, halves, downwards, true, release);
     const float factor = row_factor(e, place.row, tile->end);
+    if (s.parts && brings >= 0) bring_first(e, s, tile, row, share, downwards, brings, boxes);
 #pragma unroll 1
     for (int turn = 0; turn < parts; turn++) {
         const int part = share * parts + (downwards ? parts - 1 - turn : turn);
+        if (staged && !s.promotes && turn % each == 0) store_begin_box(boxes);
+        if (brings >= 0 && turn % each == 0) wait_brought();
         float values[TILES_PART];
+        const row_sums from = sums_of_part(s, &ahead, sums, part, turn, turn == parts - 1 ? release : 0);
         place.col = tile->col + part * TILES_PART;
-        row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == shared - 1 ? release : 0);
+        const row_brought brought = {brings, boxes->place + boxes->next * TILES_BOX_BYTES, part % each * (8 / each)};
+        row_results(e, &from, factor, values, place, may_bring(s) ? &brought : 0);
+        if (staged && s.promotes && turn % each == 0) store_begin_box(boxes);   /* there, sums leave no registers for what it would keep meanwhile */
         if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
         else if (place.row < tile->end) row_store(e, values, place);
+        if (brings < 0 || turn % each != 1 || turn + each - 1 >= parts) continue;
+        bring_box(e, brings, boxes, row, tile->end, tile->col + (part / each + (downwards ? -1 : 1)) * each * TILES_PART, place.end, 0);
     }
 }
 
@@ -329,7 +361,10 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
+        const bool downwards = tiles_overlap(s.sizes) > 0 && !turns.second;
+        const int brings = tile_brings(&g->epilogue, s, &tile, tile.row + lanes);
         uint32_t sums = p->tmem + (turns.second ? tiles_second_sums(s.sizes) : 0) + (lanes << 16);
+        if (brings >= 0 && !s.parts) bring_first(&g->epilogue, s, &tile, tile.row + lanes, warp / 4, downwards, brings, &boxes);
         if (s.promotes) {
             sums = promote_tile(g, s, p, warp, &turns);
         } else {
@@ -340,7 +375,7 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
         const bool has_none = s.swapped ? !swap_has_columns(g, &tile, lanes) : tile.row + lanes >= tile.end;
         const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, sums, release);
         if (is_whole && s.swapped) store_columns(g, &tile, lanes, p->staging, sums, release);
-        else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, tiles_overlap(s.sizes) > 0 && !turns.second, release, &boxes);
+        else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, downwards, release, brings, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
     }

@@ -76,9 +76,9 @@ TILES_FORMULA int tiles_tmem_columns(const tiles_sizes s) {
     return columns;
 }
 
-/* Units whose blocks of k are divided into ranges, one for each block or pair: the first `units`. Ranges have share blocks of k, the first `longer` ones one more. sums: in the workspace, the fp32 sums
- * of parts [ranges][2][pair][4 warps][n / 4][32 lanes][4]: of a range first the part of the unit that it begins in, then that of the unit that it ends in. counters: zeros in front of the launch
- * [units][pair][4 warps][2]: how many parts are computed, and how many of them lie in sums. */
+/* Units whose blocks of k are divided into ranges, one for each block or pair, or for two pairs side by side, or for the first of them: the first `units` (divide.h). Ranges have share blocks of k, the first
+ * `longer` ones one more. sums: in the workspace, the fp32 sums of parts [ranges][2][pairs][pair][4 warps][n / 4][32 lanes][4]: of a range first the part of the unit that it begins in, then that of
+ * the unit that it ends in. counters: zeros in front of the launch and behind it [units][pairs][pair][4 warps][2]: how many parts are computed, and how many of them lie in sums. */
 typedef struct matmul_parts {
     uint64_t sums, counters;
     int32_t units, share, longer, unused;
