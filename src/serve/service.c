@@ -2,36 +2,15 @@
  * taken when it is submitted, so no run fails for lack of it. Two contexts: `work` is the loop's, `door` is used under the mutex. Over ranks the loop is that of the rank that leads (orders.h). */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "serve/scheduler.h"
+#include "serve/request.h"
 
-enum { ROWS = 16, RUN_TOKENS = 512, QUEUE = 1024, CONTEXT = 8192, MESSAGE = 512 };
-
-typedef struct request {
-    serve_text text;
-    uint64_t id;
-    void *memory;                /* all that it points to */
-    size_t bytes;
-    int64_t told;                /* tokens that were polled */
-    int64_t ready;               /* tokens that may be: of text.made, under the mutex */
-    int64_t cached;              /* of the prompt, as the last token found it */
-    float *logprobs;             /* [tokens], where they are asked for; else NULL */
-    int64_t *top_ids;            /* [tokens,top_logprobs] */
-    float *top_logprobs;
-    dw_end end;
-    char *message;
-    bool is_new, is_cancelled;   /* since the loop looked */
-    bool is_listed, is_told;     /* among those with events; its end was polled */
-    struct request *next;        /* among new ones, those with events, or those that were told to the end */
-} request;
-
-typedef struct queue { request *first, *last; } queue;
+enum { ROWS = 16, RUN_TOKENS = 512, QUEUE = 1024, CONTEXT = 8192 };
 
 struct dw_service {
     dw_context *work, *door;
@@ -48,7 +27,7 @@ struct dw_service {
 
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    queue fresh, eventful, told;
+    requests fresh, eventful, told;
     bool any_cancelled;
     bool is_running, is_draining, must_stop;
     double drain_until;
@@ -84,28 +63,14 @@ static dw_status relay(dw_context *context, dw_status status, const char *where,
     return base_fail(context, status, "%s%s", where, message);
 }
 
-/* ---- queues; under the mutex ---- */
-
-static void enqueue(queue *queue, request *request) {
-    request->next = NULL;
-    *(queue->last != NULL ? &queue->last->next : &queue->first) = request;
-    queue->last = request;
-}
-
-static request *dequeue(queue *queue) {
-    request *first = queue->first;
-    if (first == NULL) return NULL;
-    queue->first = first->next;
-    if (queue->first == NULL) queue->last = NULL;
-    return first;
-}
+/* ---- requests that are known; under the mutex ---- */
 
 static void signal_events(dw_service *service, request *request) {
     const uint64_t one = 1;
     if (request->is_listed) return;
     request->is_listed = true;
     const bool was_empty = service->eventful.first == NULL;
-    enqueue(&service->eventful, request);
+    requests_add(&service->eventful, request);
     while (was_empty && write(service->fd, &one, sizeof one) < 0 && errno == EINTR) {}
 }
 
@@ -113,33 +78,23 @@ static void release_request(dw_service *service, request *request) {
     const int slot = (int)(request->id % (uint64_t)service->capacity);
     service->slots[slot] = NULL;
     service->used--;
-    base_release(service->door, request->memory, request->bytes, _Alignof(max_align_t));
+    request_destroy(service->door, request);
 }
 
 /* ---- what the loop makes ---- */
-
-static void keep_drawn(request *request) {
-    const serve_text *text = &request->text;
-    const serve_drawn *drawn = &text->drawn;
-    const int64_t at = text->made - 1, top = text->draws.top_logprobs;
-    if (request->logprobs != NULL) request->logprobs[at] = drawn->logprob;
-    if (top == 0) return;
-    memcpy(request->top_ids + at * top, drawn->top_ids, (size_t)top * sizeof *drawn->top_ids);
-    memcpy(request->top_logprobs + at * top, drawn->top_logprobs, (size_t)top * sizeof *drawn->top_logprobs);
-}
 
 /* Called by the scheduler, without the mutex. */
 static int changed(void *user, serve_text *text, int64_t id) {
     dw_service *service = user;
     request *request = text->user;
-    if (id >= 0) keep_drawn(request);
+    if (id >= 0) request_keep_drawn(request);
     pthread_mutex_lock(&service->mutex);
     request->ready = text->made;
     request->cached = text->cached;
     request->end = text->end;
     service->facts.made_tokens += id >= 0;   /* who polls the event may ask for the facts before the run is over */
     service->facts.ended += text->end != DW_END_NONE;
-    if (text->end == DW_END_FAULT) snprintf(request->message, MESSAGE, "%s", dw_context_error(service->work));
+    if (text->end == DW_END_FAULT) snprintf(request->message, REQUEST_MESSAGE, "%s", dw_context_error(service->work));
     signal_events(service, request);
     pthread_mutex_unlock(&service->mutex);
     return 0;
@@ -148,7 +103,7 @@ static int changed(void *user, serve_text *text, int64_t id) {
 /* New requests go to the scheduler, cancelled ones end. */
 static void take_requests(dw_service *service) {
     pthread_mutex_lock(&service->mutex);
-    for (request *request; (request = dequeue(&service->fresh)) != NULL;) {
+    for (request *request; (request = requests_take(&service->fresh)) != NULL;) {
         request->is_new = false;
         scheduler_add(&service->scheduler, &request->text);
     }
@@ -291,113 +246,14 @@ dw_status dw_service_follow(dw_context *context, dw_service *service) {
 
 /* ---- requests ---- */
 
-/* Memory that is measured with memory NULL, and carved up with it. */
-typedef struct region { uint8_t *memory; size_t at; } region;
-
-static void *carve(region *region, size_t bytes) {
-    void *place = region->memory != NULL ? region->memory + region->at : NULL;
-    region->at += base_align_up(bytes, _Alignof(max_align_t));
-    return place;
-}
-
-static void *carve_copy(region *region, size_t bytes, const void *from) {
-    void *place = carve(region, bytes);
-    if (place != NULL && bytes > 0) memcpy(place, from, bytes);
-    return place;
-}
-
-static void copy_inputs(region *region, const dw_request *asked, request *made) {
-    dw_named_tensor *inputs = carve_copy(region, (size_t)asked->input_count * sizeof *inputs, asked->inputs);
-    for (int i = 0; i < asked->input_count; i++) {
-        const dw_named_tensor *from = &asked->inputs[i];
-        char *name = carve_copy(region, strlen(from->name) + 1, from->name);
-        void *data = carve_copy(region, (size_t)op_tensor_bytes(&from->tensor), from->tensor.data);
-        if (inputs == NULL) continue;
-        inputs[i].name = name;
-        inputs[i].tensor.data = data;
-    }
-    if (made != NULL) made->text.inputs = inputs;
-}
-
-/* The request and all that it points to. */
-static request *lay_out(region *region, const dw_request *asked) {
-    request *made = carve(region, sizeof *made);
-    int64_t *ids = carve(region, (size_t)(asked->count + asked->tokens) * sizeof *ids);
-    int64_t *stop_ids = carve_copy(region, (size_t)asked->stop_count * sizeof *stop_ids, asked->stop_ids);
-    char *message = carve(region, MESSAGE);
-    int64_t *bias_ids = carve_copy(region, (size_t)asked->bias_count * sizeof *bias_ids, asked->bias_ids);
-    float *bias = carve_copy(region, (size_t)asked->bias_count * sizeof *bias, asked->bias);
-    float *logprobs = asked->logprobs ? carve(region, (size_t)asked->tokens * sizeof *logprobs) : NULL;
-    const size_t tops = (size_t)asked->tokens * (size_t)asked->top_logprobs;
-    int64_t *top_ids = carve(region, tops * sizeof *top_ids);
-    float *top_logprobs = carve(region, tops * sizeof *top_logprobs);
-    if (made != NULL) {
-        memset(made, 0, sizeof *made);
-        memcpy(ids, asked->ids, (size_t)asked->count * sizeof *ids);
-        made->text.ids = ids;
-        made->text.stop_ids = stop_ids;
-        made->text.draws.bias_ids = bias_ids;
-        made->text.draws.bias = bias;
-        made->logprobs = logprobs;
-        made->top_ids = top_ids;
-        made->top_logprobs = top_logprobs;
-        made->message = message;
-    }
-    copy_inputs(region, asked, made);
-    return made;
-}
-
-static serve_text text_of(const dw_request *asked) {
-    return (serve_text){
-        .count = asked->count,
-        .tokens = asked->tokens,
-        .ids = (int64_t *)asked->ids,
-        .priority = asked->priority,
-        .deadline = asked->deadline_s > 0 ? base_now() + asked->deadline_s : 0,
-        .key = {asked->salt, 0},
-        .draws = {.temperature = asked->temperature, .top_p = asked->top_p, .min_p = asked->min_p, .repetition = asked->repetition, .presence = asked->presence, .frequency = asked->frequency,
-                  .top_k = asked->top_k, .top_logprobs = asked->top_logprobs, .logprobs = asked->logprobs != 0, .seed = asked->seed, .bias_ids = asked->bias_ids, .bias = asked->bias,
-                  .bias_count = asked->bias_count, .mask = asked->mask, .user = asked->user},
-        .stop_count = asked->stop_count,
-        .input_count = asked->input_count,
-        .row = -1,
-    };
-}
-
-static dw_status check_request(dw_context *context, const dw_service *service, const dw_request *asked, const serve_text *text) {
-    if (asked->tokens < 1) return base_fail(context, DW_INVALID, "a request of %" PRId64 " tokens makes none: ask for 1 or more", asked->tokens);
-    if (!(asked->deadline_s >= 0)) return base_fail(context, DW_INVALID, "deadline_s %g is no number of seconds from now", asked->deadline_s);
-    if (asked->stop_count < 0 || asked->input_count < 0 || asked->bias_count < 0)
-        return base_fail(context, DW_INVALID, "a request of %d stop ids, %d inputs and %d biases", asked->stop_count, asked->input_count, asked->bias_count);
-    for (int i = 0; i < asked->input_count; i++)
-        if (!op_tensor_is_contiguous(&asked->inputs[i].tensor)) return base_fail(context, DW_MISMATCH, "input %s is not contiguous", asked->inputs[i].name);
-    return scheduler_check(context, service->session, text);
-}
-
 /* Under the mutex. */
 static dw_status add_request(dw_context *context, dw_service *service, const dw_request *asked, const serve_text *text, uint64_t *id) {
-    region region = {0};
-    void *memory;
+    request *made;
     if (service->is_draining && service->status != DW_OK) return relay(context, service->status, "the service has stopped: ", service->work);
     if (service->is_draining) return base_fail(context, DW_CANCELLED, "the service stops, and takes no requests");
     if (service->used == service->capacity)
         return base_fail(context, DW_LIMIT, "the queue is full: %d requests wait, run, or have ended and were not polled", service->capacity);
-    lay_out(&region, asked);
-    const size_t bytes = region.at;
-    if (base_alloc(service->door, bytes, _Alignof(max_align_t), &memory) != DW_OK) return relay(context, DW_NO_MEMORY, "", service->door);
-    region.memory = memory;
-    region.at = 0;
-    request *made = lay_out(&region, asked);
-    serve_text whole = *text;
-    whole.ids = made->text.ids;
-    whole.stop_ids = made->text.stop_ids;
-    whole.draws.bias_ids = made->text.draws.bias_ids;
-    whole.draws.bias = made->text.draws.bias;
-    whole.inputs = made->text.inputs;
-    whole.user = made;
-    made->text = whole;
-    made->memory = memory;
-    made->bytes = bytes;
+    if (request_create(service->door, asked, text, &made) != DW_OK) return relay(context, DW_NO_MEMORY, "", service->door);
     made->is_new = true;
     uint64_t slot = service->serial % (uint64_t)service->capacity;
     while (service->slots[slot] != NULL) slot = ++service->serial % (uint64_t)service->capacity;
@@ -406,16 +262,16 @@ static dw_status add_request(dw_context *context, dw_service *service, const dw_
     service->slots[slot] = made;
     service->used++;
     service->submitted++;
-    enqueue(&service->fresh, made);
+    requests_add(&service->fresh, made);
     pthread_cond_signal(&service->wake);
     *id = made->id;
     return DW_OK;
 }
 
 dw_status dw_service_submit(dw_context *context, dw_service *service, const dw_request *asked, uint64_t *id) {
-    const serve_text text = text_of(asked);
+    const serve_text text = request_text(asked);
     TRY(check_leads(context, service));
-    TRY(check_request(context, service, asked, &text));
+    TRY(request_check(context, service->session, asked, &text));
     pthread_mutex_lock(&service->mutex);
     const dw_status status = add_request(context, service, asked, &text, id);
     pthread_mutex_unlock(&service->mutex);
@@ -438,40 +294,18 @@ dw_status dw_service_cancel(dw_context *context, dw_service *service, uint64_t i
 
 /* ---- events ---- */
 
-/* The next event of the request; *last: it has no further one now. */
-static dw_event event_of(request *request, bool *last) {
-    const bool has_token = request->told < request->ready;
-    const bool ends = request->end != DW_END_NONE && request->told + has_token == request->ready;
-    dw_event event = {.request = request->id, .id = -1, .index = request->told, .cached = request->cached, .logprob = NAN};
-    if (has_token) {
-        const int64_t at = request->told++, top = request->text.draws.top_logprobs;
-        event.id = request->text.ids[request->text.count + at];
-        if (request->logprobs != NULL) event.logprob = request->logprobs[at];
-        event.top_count = (int)top;
-        event.top_ids = request->top_ids + at * top;
-        event.top_logprobs = request->top_logprobs + at * top;
-    }
-    if (ends) {
-        event.end = request->end;
-        event.message = request->end == DW_END_FAULT ? request->message : NULL;
-        request->is_told = true;
-    }
-    *last = request->told == request->ready;
-    return event;
-}
-
 int dw_service_poll(dw_service *service, dw_event *events, int room) {
     int count = 0;
     uint64_t number;
     pthread_mutex_lock(&service->mutex);
-    for (request *request; (request = dequeue(&service->told)) != NULL;) release_request(service, request);   /* messages of the poll before are not read any more */
+    for (request *request; (request = requests_take(&service->told)) != NULL;) release_request(service, request);   /* messages of the poll before are not read any more */
     while (count < room && service->eventful.first != NULL) {
         bool last;
         request *request = service->eventful.first;
-        events[count++] = event_of(request, &last);
+        events[count++] = request_event(request, &last);
         if (!last) continue;
-        dequeue(&service->eventful)->is_listed = false;
-        if (request->is_told) enqueue(&service->told, request);
+        requests_take(&service->eventful)->is_listed = false;
+        if (request->is_told) requests_add(&service->told, request);
     }
     while (service->eventful.first == NULL && read(service->fd, &number, sizeof number) < 0 && errno == EINTR) {}
     pthread_mutex_unlock(&service->mutex);
