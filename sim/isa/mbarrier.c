@@ -331,7 +331,7 @@ sim_handler select_fence_init(sim_decoding *d) {
 static sim_flow clear_shadows(sim_warp *w, uint8_t shadows) {
     uint8_t *shadow = w->cta->shared_shadow;
     for (size_t i = 0; i < w->cta->shared_bytes; i++) shadow[i] &= (uint8_t)~shadows;
-    order_fence(w);
+    order_fence(w, (shadows & SHADOW_GENERIC) != 0);
     return SIM_NEXT;
 }
 

@@ -197,6 +197,7 @@ static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
             bool same = (place.shadow[0] & SHADOW_WRITTEN) != 0 && memcmp(place.bytes, value, bytes) == 0;
             if (!is_plain(op)) order_through(w);
             else if (!same && place.cta == w->cta && !order_write(w, op, lane, place.offset, bytes, false)) return SIM_STOP;
+            if (place.cta != w->cta) order_forget(place.cta, place.offset, bytes);
         }
         memcpy(place.bytes, value, bytes);
         mark_written(&place, bytes);

@@ -32,8 +32,10 @@ static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int 
     const char *what = (s.any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
                        : (s.any & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
     *written = (s.all & SHADOW_WRITTEN) != 0;
+    const int writer = what == NULL && !w->launch->options->proxies_one ? order_unfenced_store(cta, at, CHUNK) : -1;
     if (what != NULL) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, which %s", row, (unsigned long long)at, what);
-    return what == NULL;
+    else if (writer >= 0) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, where warp %d stored, with no fence.proxy.async behind that by a warp that knew of it", row, (unsigned long long)at, writer);
+    return what == NULL && writer < 0;
 }
 
 /* 16 bytes as codes of one, two or four bytes. */

@@ -9,7 +9,7 @@
 
 /* readers: [warps][words]. lanes: which lane wrote a word last (less than 32), and in which of its warp's turns (above): one ends where its lanes meet, or order is made. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
 /* arrived: of each 16 bytes, which copy brought them last, by the number of the mbarrier that counts it and its time, and told: the rank of that mbarrier's CTA. copies: of each mbarrier, how many were done.
- * fenced: of each warp, up to when a proxy fence stands behind what it did. fences: of each warp, of tensor memory. */
+ * fenced: of each warp, up to when a proxy fence stands behind what it did, and fenced_stores behind its stores. fences: of each warp, of tensor memory. */
 struct sim_order {
     int warps;
     size_t words;
@@ -20,7 +20,7 @@ struct sim_order {
     size_t mbarrier_count, mbarrier_capacity;
     uint32_t *writers, *readers, *arrived, copies[ORDER_COPIES];
     uint8_t *told;
-    uint32_t *lanes, turns[SIM_MAX_WARPS], fenced[ORDER_CLOCKS];
+    uint32_t *lanes, turns[SIM_MAX_WARPS], fenced[ORDER_CLOCKS], fenced_stores[ORDER_CLOCKS];
     uint32_t tensor[ORDER_TENSOR_UNITS][ORDER_CLOCKS];
     struct tensor_order *fences;
 };
@@ -193,10 +193,11 @@ bool order_knows_copy(const sim_warp *w, const sim_cta *cta, uint64_t offset) {
     return mine->now[w->index][stamp & ORDER_WRITER_MASK] >= stamp >> ORDER_WARP_BITS;
 }
 
-void order_fence(sim_warp *w) {
+void order_fence(sim_warp *w, bool stores) {
     struct sim_order *o = w->cta->order;
     if (o == NULL) return;
     join(o->fenced, o->now[w->index]);
+    if (stores) join(o->fenced_stores, o->now[w->index]);
     o->now[w->index][w->index]++;
 }
 
@@ -208,6 +209,20 @@ int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes) {
         }
     }
     return -1;
+}
+
+int order_unfenced_store(const sim_cta *cta, uint64_t offset, size_t bytes) {
+    const struct sim_order *o = cta->order;
+    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) {
+        const uint32_t writer = o->writers[word] & ORDER_WRITER_MASK;
+        if (writer < SIM_MAX_WARPS && o->writers[word] >> ORDER_WARP_BITS > o->fenced_stores[writer]) return (int)writer;
+    }
+    return -1;
+}
+
+void order_forget(sim_cta *cta, uint64_t offset, size_t bytes) {
+    struct sim_order *o = cta->order;
+    for (size_t word = offset / 4; o != NULL && word < (offset + bytes + 3) / 4; word++) o->writers[word] = 0;
 }
 
 /* ---- accesses ---- */

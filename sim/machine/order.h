@@ -32,9 +32,14 @@ void order_through(sim_warp *w);
 void order_arrived(sim_cta *cta, uint64_t offset, size_t bytes, const sim_cta *told, uint64_t mbarrier);
 /* Does the warp know of the last copy to the 16 bytes there, of a CTA of its cluster? */
 bool order_knows_copy(const sim_warp *w, const sim_cta *cta, uint64_t offset);
-/* A proxy fence: behind what the warp did, and what came before that. A warp that has read some of these bytes with no such fence behind; -1: none. */
-void order_fence(sim_warp *w);
+/* A proxy fence: behind what the warp did, and what came before that; stores: behind its stores, too. */
+void order_fence(sim_warp *w, bool stores);
+/* A warp that has read, or stored, some of these bytes with no such fence behind; -1: none. A fence of another warp counts if that one knew. Of stores of less than 4 bytes, and of other CTAs, nothing is known here. */
 int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes);
+int order_unfenced_store(const sim_cta *cta, uint64_t offset, size_t bytes);
+
+/* Something of another CTA stored there. */
+void order_forget(sim_cta *cta, uint64_t offset, size_t bytes);
 
 /* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by a copy that the warp issues. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
