@@ -207,8 +207,8 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
         sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches byte %zu, which %s", a->bytes, a->shared, i, what);
         return false;
     }
-    const int writer = a->store && !w->launch->options->proxies_one ? order_unfenced_store(cta, a->shared, a->bytes) : -1;
-    if (writer >= 0) sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches what warp %d stored, with no fence.proxy.async behind that by a warp that knew of it", a->bytes, a->shared, writer);
+    const int writer = a->store && !w->launch->options->proxies_one ? order_unfenced_store(w, cta, a->shared, a->bytes) : -1;
+    if (writer >= 0) sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches what warp %d stored, and what orders the two has no fence.proxy.async in it", a->bytes, a->shared, writer);
     return writer < 0;
 }
 

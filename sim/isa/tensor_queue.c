@@ -32,8 +32,8 @@ bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t of
     const char *why = (any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
                       : (any & SHADOW_GENERIC) != 0 && !task->warp->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them"
                       : !order_knows_copy(task->warp, cta, offset) ? "an asynchronous copy wrote, and the warp has not waited for its mbarrier: that it was done was luck" : NULL;
-    const int writer = why == NULL && !task->warp->launch->options->proxies_one ? order_unfenced_store(cta, offset, 16) : -1;
-    if (writer >= 0) sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, where warp %d stored, with no fence.proxy.async behind that by a warp that knew of it", what, offset, cta->rank, writer);
+    const int writer = why == NULL && !task->warp->launch->options->proxies_one ? order_unfenced_store(task->warp, cta, offset, 16) : -1;
+    if (writer >= 0) sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, where warp %d stored, and what orders the two has no fence.proxy.async in it", what, offset, cta->rank, writer);
     if (why == NULL) return writer < 0;
     sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, which %s", what, offset, cta->rank, why);
     return false;

@@ -32,10 +32,14 @@ static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int 
     const char *what = (s.any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
                        : (s.any & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
     *written = (s.all & SHADOW_WRITTEN) != 0;
-    const int writer = what == NULL && !w->launch->options->proxies_one ? order_unfenced_store(cta, at, CHUNK) : -1;
     if (what != NULL) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, which %s", row, (unsigned long long)at, what);
-    else if (writer >= 0) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, where warp %d stored, with no fence.proxy.async behind that by a warp that knew of it", row, (unsigned long long)at, writer);
-    return what == NULL && writer < 0;
+    return what == NULL;
+}
+
+static bool check_fence(sim_warp *w, const sim_op *op, int row, uint64_t at) {
+    const int writer = w->launch->options->proxies_one ? -1 : order_unfenced_store(w, w->cta, at, CHUNK);
+    if (writer >= 0) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, where warp %d stored, and what orders the two has no fence.proxy.async in it", row, (unsigned long long)at, writer);
+    return writer < 0;
 }
 
 /* 16 bytes as codes of one, two or four bytes. */
@@ -63,7 +67,7 @@ bool wgmma_read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descr
             bool written;
             if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
             if (w->launch->digests) o->digest = sim_mix(o->digest, at);
-            if (!order_read_chunk(w, op, at, &reader)) return false;
+            if (!order_read_chunk(w, op, at, &reader) || !check_fence(w, op, first + row, at)) return false;
             uint32_t spread[CHUNK], *codes = transposed ? spread : &o->code[row][column];
             spread_codes(&w->cta->shared[at], bytes, codes);
             for (int e = 0; e < each && transposed; e++) o->code[row + e][column] = spread[e];

@@ -197,6 +197,7 @@ void order_fence(sim_warp *w, bool stores) {
     struct sim_order *o = w->cta->order;
     if (o == NULL) return;
     join(o->fenced, o->now[w->index]);
+    for (int i = 0; i < SIM_MAX_WARPS && stores; i++) o->now[w->index][ORDER_FENCED + i] = o->now[w->index][i];
     if (stores) join(o->fenced_stores, o->now[w->index]);
     o->now[w->index][w->index]++;
 }
@@ -211,11 +212,12 @@ int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes) {
     return -1;
 }
 
-int order_unfenced_store(const sim_cta *cta, uint64_t offset, size_t bytes) {
+int order_unfenced_store(const sim_warp *w, const sim_cta *cta, uint64_t offset, size_t bytes) {
     const struct sim_order *o = cta->order;
+    const uint32_t *fenced = o == NULL ? NULL : cta == w->cta ? o->now[w->index] + ORDER_FENCED : o->fenced_stores;
     for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) {
         const uint32_t writer = o->writers[word] & ORDER_WRITER_MASK;
-        if (writer < SIM_MAX_WARPS && o->writers[word] >> ORDER_WARP_BITS > o->fenced_stores[writer]) return (int)writer;
+        if (writer < SIM_MAX_WARPS && o->writers[word] >> ORDER_WARP_BITS > fenced[writer]) return (int)writer;
     }
     return -1;
 }

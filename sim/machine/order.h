@@ -4,8 +4,8 @@
 
 #include "machine.h"
 
-/* A clock for each warp, and one for the copies of each of so many mbarriers; a writer is its number below its time. */
-enum { ORDER_COPIES = 96, ORDER_CLOCKS = SIM_MAX_WARPS + ORDER_COPIES, ORDER_WARP_BITS = 7, ORDER_WRITER_MASK = (1 << ORDER_WARP_BITS) - 1 };
+/* A clock for each warp, one for the copies of each of so many mbarriers, and from ORDER_FENCED on, for each warp, up to when a proxy fence stands behind its stores; a writer is its number below its time. */
+enum { ORDER_COPIES = 96, ORDER_FENCED = SIM_MAX_WARPS + ORDER_COPIES, ORDER_CLOCKS = ORDER_FENCED + SIM_MAX_WARPS, ORDER_WARP_BITS = 7, ORDER_WRITER_MASK = (1 << ORDER_WARP_BITS) - 1 };
 
 void order_start(sim_cta *cta);
 void order_free(sim_cta *cta);
@@ -34,9 +34,11 @@ void order_arrived(sim_cta *cta, uint64_t offset, size_t bytes, const sim_cta *t
 bool order_knows_copy(const sim_warp *w, const sim_cta *cta, uint64_t offset);
 /* A proxy fence: behind what the warp did, and what came before that; stores: behind its stores, too. */
 void order_fence(sim_warp *w, bool stores);
-/* A warp that has read, or stored, some of these bytes with no such fence behind; -1: none. A fence of another warp counts if that one knew. Of stores of less than 4 bytes, and of other CTAs, nothing is known here. */
+/* A warp that has read some of these bytes with no such fence behind; -1: none. */
 int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes);
-int order_unfenced_store(const sim_cta *cta, uint64_t offset, size_t bytes);
+/* A warp that has stored some of these bytes with no such fence, of a warp that knew of it, between that and what w does now; -1: none. Of stores of less than 4 bytes, and of other CTAs, nothing is known here; of a store in
+ * another CTA than w's, that there was such a fence is all that is looked at. */
+int order_unfenced_store(const sim_warp *w, const sim_cta *cta, uint64_t offset, size_t bytes);
 
 /* Something of another CTA stored there. */
 void order_forget(sim_cta *cta, uint64_t offset, size_t bytes);
