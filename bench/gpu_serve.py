@@ -16,9 +16,13 @@ The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 wit
 """
 import argparse
 import asyncio
+import os
 import random
 import statistics
+import sys
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))     # also where PYTHONSAFEPATH is set
 
 RUN_TOKENS = 2048
 BEGIN = time.perf_counter()
