@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     int rank, world;
     mpi m = {.along = {MPI_COMM_WORLD}};
     const int64_t tokens = argc > 2 ? atoll(argv[2]) : 0;
-    dw_context *context;
+    dw_context *context = NULL;
     dw_comm *comm;
     dw_model *model;
     dw_service *service;
