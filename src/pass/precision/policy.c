@@ -120,7 +120,7 @@ static dw_status read_precisions(pass_policy *policy, const char *said, const ch
     const char *at = said, *name, *between = "or";
     for (rule->count = 0; between != NULL; rule->count++) {
         TRY(take_word(policy, &at, &name));
-        if (name == NULL || strcmp(between, "or") != 0) return base_fail(policy->context, DW_SYNTAX, "%s: '%s' is no precision, and no precisions with 'or' between them", place, said);
+        if (name == NULL || strcmp(between, "or") != 0) return base_fail(policy->context, DW_SYNTAX, "%s: '%s' is no precision, and no precisions with 'or' between them; write 'fp8', or 'fp8 or fp8-weights'", place, said);
         if (rule->count == PASS_OPEN) return base_fail(policy->context, DW_LIMIT, "%s: '%s' leaves more than %d precisions open", place, said, PASS_OPEN);
         rule->precisions[rule->count] = pass_precision_find(name);
         if (rule->precisions[rule->count] == NULL) return fail_precision(policy->context, place, name);
