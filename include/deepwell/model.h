@@ -130,8 +130,7 @@ DW_API dw_status dw_session_run(dw_session *session, int input_count, const dw_n
  *   errors     of kernels (an index outside of its table) are returned by a later call of the session, or by dw_session_synchronize
  *   capture    of a stream that is being captured, the graph gets the run as a child graph. It holds the addresses of now, of the session's workspace and state and of
  *              the model's weights too: the session outlives the graph (what it reserves later does not move what the graph uses), launches of the graph and other
- *              runs of the session are put in order by the caller, and after dw_model_update the run is captured again. On Blackwell the caller puts them in order with
- *              runs and graphs of all sessions of the context, too: products in parts count in memory that these share.
+ *              runs of the session are put in order by the caller, and after dw_model_update the run is captured again. Graphs of several sessions may run side by side.
  * INVALID for a model that was made for the CPU. */
 DW_API dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count, const dw_named_tensor *inputs, int output_count,
                                     const dw_named_tensor *outputs);

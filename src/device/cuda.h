@@ -56,7 +56,7 @@ typedef struct cuda_state {
     map libraries, functions;     /* by image; by entry, -> cuda_entry */
     cuda_vendor vendors[KERNEL_LIBRARIES];   /* own NULL: it is not there */
     kernel_fault *fault;          /* in memory of the host, which kernels write, too */
-    cuda_pointer counters;        /* zeros between launches: a device's launches run one behind the other, but for those that wait by themselves for the ones in front */
+    cuda_pointer counters;        /* KERNEL_SLOT_COUNTERS: zeros between launches, as those of an opened device run one behind the other, but for those that wait by themselves for the ones in front */
 } cuda_state;
 
 /* A function, and what its launches so far have needed to be allowed. */

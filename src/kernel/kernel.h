@@ -123,7 +123,8 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_SCALES,               /* of its scales, */
     KERNEL_SLOT_SECOND,               /* of its second-level scales */
     KERNEL_SLOT_WORKSPACE,            /* the address of the run's workspace */
-    KERNEL_SLOT_COUNTERS,             /* the address of KERNEL_COUNTER_BYTES zeros of the device's, which every launch that counts in them leaves as zeros; so no two such launches may be under way together (cuda_stream.c orders them, callers order captured graphs) */
+    KERNEL_SLOT_COUNTERS,             /* the address of KERNEL_COUNTER_BYTES zeros, which every launch that counts in them leaves as zeros. They are the device's that was opened, and each session opens one: a
+                                       * session's runs are in order, by itself or, of graphs that were captured, by the caller, so no two such launches are under way together */
     KERNEL_SLOT_FAULT,                /* a kernel_fault_place */
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cuda_abi.h"
-#include "device/device.h"
+#include "device/cuda.h"
+#include "engine/engine.h"
 #include "support/driver.h"
 #include "support/session.h"
 
@@ -355,6 +355,26 @@ static void a_run_on_a_stream_copies_and_waits_for_nothing(void **state) {
     dw_context_destroy(context);
 }
 
+/* What products in parts count in: graphs that were captured from two sessions may be launched side by side. */
+static void sessions_count_in_memory_of_their_own(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *sessions[2] = {stream_session(context, model, "s=6"), stream_session(context, model, "s=6")};
+    kernel_launch launch = {.slot_count = 1, .slots = {{.kind = KERNEL_SLOT_COUNTERS}}, .argument_bytes = 8};
+    uint64_t counters[2], zeros[KERNEL_COUNTER_BYTES / 8] = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(context, cuda_fill_slots(sessions[i]->device, NULL, 0, &launch));
+        memcpy(&counters[i], launch.arguments, sizeof counters[i]);
+        assert_memory_equal((const void *)(uintptr_t)counters[i], zeros, sizeof zeros);   /* the stand-in's memory is the host's */
+    }
+    assert_true(counters[0] + KERNEL_COUNTER_BYTES <= counters[1] || counters[1] + KERNEL_COUNTER_BYTES <= counters[0]);
+    for (int i = 0; i < 2; i++) dw_session_destroy(sessions[i]);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 static void a_stream_wants_a_gpu_and_its_memory(void **state) {
     (void)state;
     dw_context *context = context_of();
@@ -523,6 +543,7 @@ int main(void) {
         cmocka_unit_test(a_token_outside_of_its_cache_is_a_fault),
         cmocka_unit_test(a_page_that_is_none_is_a_fault),
         cmocka_unit_test(a_run_on_a_stream_copies_and_waits_for_nothing),
+        cmocka_unit_test(sessions_count_in_memory_of_their_own),
         cmocka_unit_test(a_stream_wants_a_gpu_and_its_memory),
         cmocka_unit_test(a_captured_stream_gets_child_graphs),
         cmocka_unit_test(a_fault_on_a_stream_comes_with_a_later_call),
