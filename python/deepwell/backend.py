@@ -261,14 +261,18 @@ class _Compiled:
         self.region = Region(name, self.program, options, example, device=device_of((n.name, value_of(n)) for n in placeholders))
 
     def same_weights(self, args: Sequence[Any]) -> bool:
+        """Are they the tensors that the region was made for? Those that were written since, as all are by a step of an optimizer, are taken in by one update of the model."""
+        written = []
         for place, (index, tensor, version) in enumerate(self.weights):
             given = args[index]
             if given is not tensor and (given.data_ptr() != tensor.data_ptr() or given.shape != tensor.shape or given.dtype != tensor.dtype):
                 return False
             now = given._version if not given.is_inference() else 0
             if now != version:
-                self.region.update([self.names[index]])
-                self.weights[place] = (index, tensor, now)
+                written.append((place, (index, tensor, now)))
+        self.region.update([self.names[index] for _, (index, _, _) in written])
+        for place, weight in written:
+            self.weights[place] = weight
         return True
 
     def __call__(self, *args: Any) -> list[Any]:

@@ -7,6 +7,7 @@ import torch
 
 import deepwell as dw
 from deepwell import backend
+from deepwell.region import Region
 
 pytestmark = pytest.mark.filterwarnings("ignore::deepwell.DeepwellWarning")
 
@@ -67,6 +68,24 @@ def test_gradients_are_pytorchs():
     other(ids)["x"].square().sum().backward()
     for (name, a), b in zip(model.named_parameters(), other.parameters()):
         assert close(a.grad, b.grad), name
+
+
+def test_a_step_of_an_optimizer_is_one_update_of_the_model(monkeypatch):
+    updates = []
+    update = Region.update
+    monkeypatch.setattr(Region, "update", lambda region, names: update(region, (updates.append(list(names)), updates[-1])[1]))
+    model, other = Net().eval(), Net().eval()
+    fast = torch.compile(model, backend="deepwell")
+    ours, theirs = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model, other))
+    ids = torch.randint(0, 50, (2, 7))
+    for _ in range(4):
+        for net, optimizer in ((fast, ours), (other, theirs)):
+            optimizer.zero_grad()
+            net(ids)["x"].square().sum().backward()
+            optimizer.step()
+    assert close(fast(ids)["x"].detach(), other(ids)["x"].detach(), 1e-4)
+    given = [names for names in updates if names]
+    assert len(given) == 4 and all(len(names) > 1 for names in given), updates     # the first call compiles with the weights as they are
 
 
 @torch.no_grad()
