@@ -235,17 +235,27 @@ static void texts_that_end_one_after_another_need_few_graphs(void **state) {
 
 enum { SERVED = 12, SERVED_MADE = 9 };
 
-static void submit_served(dw_context *context, dw_service *service, bool drawn, uint64_t *requests) {
+/* What some of the texts ask for: the likeliest, draws, or a mask. */
+typedef enum wish { GREEDY, DRAWS, MASKS } wish;
+
+/* Neither the id in front nor the two behind it: an id that was not known yet when it was asked would give others. */
+static int forbid_near(void *user, int64_t last_id, uint32_t *bits) {
+    (void)user;
+    for (int i = 0; i < 3 && last_id >= 0; i++) bits[0] &= ~(UINT32_C(1) << (last_id + i) % VOCABULARY);
+    return 0;
+}
+
+static void submit_served(dw_context *context, dw_service *service, wish wish, uint64_t *requests) {
     for (int i = 0; i < SERVED; i++) {
         int64_t ids[64];
-        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = drawn && i % 3 == 2, .seed = (uint64_t)i};
+        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = wish == DRAWS && i % 3 == 2, .seed = (uint64_t)i, .mask = wish == MASKS && i % 4 == 3 ? forbid_near : NULL};
         for (int k = 0; k < 64; k++) ids[k] = (int64_t)(num_random((uint64_t)(i % 4), (uint64_t)k) % VOCABULARY);
         assert_ok(context, dw_service_submit(context, service, &request, &requests[i]));
     }
 }
 
 /* What all texts got; -1 behind the last. */
-static void serve(dw_context *context, const char *text, const char *device, bool drawn, int64_t *made_ids) {
+static void serve(dw_context *context, const char *text, const char *device, wish wish, int64_t *made_ids) {
     static dw_event events[256];
     const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = 1 << 20};
     uint64_t requests[SERVED];
@@ -258,7 +268,7 @@ static void serve(dw_context *context, const char *text, const char *device, boo
     assert_true(device == NULL || (rungs > 5 && rungs <= ENGINE_LADDER));
     begin_log();
     for (int i = 0; i < SERVED * (SERVED_MADE + 1); i++) made_ids[i] = -1;
-    submit_served(context, service, drawn, requests);
+    submit_served(context, service, wish, requests);
     for (int busy = 1; busy;) {
         assert_ok(context, dw_service_step(context, service, &busy));
         const int count = dw_service_poll(service, events, COUNT_OF(events));
@@ -285,8 +295,8 @@ static void no_graph_is_made_while_texts_wait(void **state) {
     static const char *const texts[] = {ALL, WINDOWED, MASKED};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
-        serve(context, texts[i], DEVICE_NAME, true, there);
-        serve(context, texts[i], NULL, true, here);
+        serve(context, texts[i], DEVICE_NAME, DRAWS, there);
+        serve(context, texts[i], NULL, DRAWS, here);
         assert_memory_equal(there, here, sizeof here);
     }
     assert_int_equal(fake->live, 0);
@@ -300,15 +310,88 @@ static void work_may_be_done_late(void **state) {
     static const char *const texts[] = {ALL, WINDOWED, MASKED};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
-        const bool drawn = i == 1;
-        serve(context, texts[i], NULL, drawn, here);
+        const wish wish = i == 1 ? DRAWS : GREEDY;
+        serve(context, texts[i], NULL, wish, here);
         for (unsigned seed = 1; seed <= 5; seed++) {
             fake->late = seed;
-            serve(context, texts[i], DEVICE_NAME, drawn, there);
+            serve(context, texts[i], DEVICE_NAME, wish, there);
             fake->late = 0;
             assert_memory_equal(there, here, sizeof here);
         }
     }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* A mask is asked for when the id in front of it is here, so a run with such a text waits, and those of the others go ahead before and behind. */
+static void a_mask_waits_for_the_id_in_front_of_it(void **state) {
+    (void)state;
+    static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)], free_ids[SERVED * (SERVED_MADE + 1)];
+    dw_context *context = context_of();
+    serve(context, ALL, NULL, GREEDY, free_ids);
+    serve(context, ALL, NULL, MASKS, here);
+    assert_memory_not_equal(here, free_ids, sizeof here);
+    for (unsigned seed = 0; seed <= 2; seed++) {
+        fake->late = seed;
+        serve(context, ALL, DEVICE_NAME, MASKS, there);
+        fake->late = 0;
+        assert_memory_equal(there, here, sizeof here);
+    }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* An id that only one of both tables has: a kernel reports it in the middle of a run. */
+static const char SHORT[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  " TABLE "\n  const u f32[7,4] = 1,2,-1,3, -2,1,0.5,1, 3,-1,2,-2, 0.25,1,-3,1, -1,-1,2,1, 2,0.5,1,-2, -3,1,1,0.5\n"
+                            "  const bias f32[8] = 0,0,0,0,0,0,0,-1000\n  %1 = take t, ids {axis=0}\n  %2 = take u, ids {axis=0}\n  %3 = add %1, %2\n  %4 = reshape %3 {shape=[b,s,2,2]}\n"
+                            "  %5 = transpose %4 {order=[0,2,1,3]}\n  %6 = attention %5, %5, %5 {scale=1.5,causal=true}\n  %7 = transpose %6 {order=[0,2,1,3]}\n  %8 = reshape %7 {shape=[b,s,4]}\n"
+                            "  %9 = matmul %8, t {bt=true}\n  %10 = add %9, bias\n  output logits %10\n";
+
+/* Three texts, the second of which has the id; what each made, and how it ended. */
+static void serve_short(dw_context *context, dw_model *model, bool with_fault, int64_t made[3][SERVED_MADE], dw_end *ends) {
+    dw_event events[64];
+    dw_service *service;
+    uint64_t requests[3];
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 3, .context = 32, .page_tokens = 16, .cache_bytes = 1 << 16, .flags = DW_SERVICE_NO_SHARING}, &service));
+    for (int i = 0; i < 3; i++) {
+        const int64_t ids[] = {1 + i, 2, i == 1 && with_fault ? 7 : 3};
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = SERVED_MADE}, &requests[i]));
+    }
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int e = 0; e < count; e++) {
+            int i = 0;
+            while (requests[i] != events[e].request) i++;
+            if (events[e].id >= 0) made[i][events[e].index] = events[e].id;
+            if (events[e].end != DW_END_NONE) ends[i] = events[e].end;
+            if (events[e].end == DW_END_FAULT) assert_non_null(strstr(events[e].message, "index 7 is outside"));
+        }
+    }
+    dw_service_facts facts;
+    dw_service_measure(service, &facts);
+    assert_int_equal(facts.faults, with_fault);
+    assert_int_equal(facts.pages_used, 0);
+    dw_service_destroy(service);
+}
+
+/* The text whose kernel it is ends with its words, and the others, whose runs were ahead, as if nothing had been. */
+static void a_fault_of_a_kernel_ends_its_own_text(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = open_model(context, SHORT, DEVICE_NAME);
+    for (unsigned seed = 0; seed <= 1; seed++) {
+        int64_t whole[3][SERVED_MADE] = {{0}}, made[3][SERVED_MADE] = {{0}};
+        dw_end ends[3];
+        fake->late = seed;
+        serve_short(context, model, false, whole, ends);
+        for (int i = 0; i < 3; i++) assert_int_equal(ends[i], DW_END_LENGTH);
+        serve_short(context, model, true, made, ends);
+        fake->late = 0;
+        for (int i = 0; i < 3; i++) assert_int_equal(ends[i], i == 1 ? DW_END_FAULT : DW_END_LENGTH);
+        for (int i = 0; i < 3; i += 2) assert_memory_equal(made[i], whole[i], sizeof made[i]);
+    }
+    dw_model_destroy(model);
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }
@@ -385,6 +468,8 @@ int main(void) {
         cmocka_unit_test(texts_that_end_one_after_another_need_few_graphs),
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
         cmocka_unit_test(work_may_be_done_late),
+        cmocka_unit_test(a_mask_waits_for_the_id_in_front_of_it),
+        cmocka_unit_test(a_fault_of_a_kernel_ends_its_own_text),
         cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
