@@ -1,6 +1,7 @@
 /* usage: cuda_kernels [--device D] [--only WORD,..] [--behind LINE] [--round MS] FILE | LINE..
  * Times every GPU kernel that accepts a line of conformance (kernel_case in kernel.h), or those with one of the words in their name: graphs of calls over rotated operands
- * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work.
+ * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. Variants that a line names are timed each, and a
+ * way by itself that has variants, none of which the line names, is left out.
  * --behind: in front of each call one of that line's, as a norm stands in front of a product in a step; both are timed together. --round: how long a kernel runs in a round, 8 unless
  * said; from 40 on without idle time in front, so that the chip is as warm as under load. */
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-enum { LINE_BYTES = 1024, MOST_SETS = 64, MOST_ROWS = 16, ROUNDS = 5, IDLE_US = 20000, MOST_LAUNCHES = 100 };
+enum { LINE_BYTES = 1024, MOST_SETS = 64, MOST_ROWS = 24, ROUNDS = 5, IDLE_US = 20000, MOST_LAUNCHES = 100 };
 static const double ROTATED_BYTES = 256e6, WARM_SECONDS = 40e-3;
 static double round_seconds = 8e-3;
 
@@ -172,7 +173,7 @@ static void free_set(const kernel_case *c, set *s) {
 typedef enum beside { AS_IT_COMES, QUANTISING, NORMALISING, BESIDES } beside;
 static const char *const beside_words[BESIDES] = {"", "quantising ", "normalising "};
 
-typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; beside beside; device_graph *graph; int calls; double us[ROUNDS]; } timed;
+typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; kernel_tuned tuned; const char *variant; beside beside; device_graph *graph; int calls; double us[ROUNDS]; } timed;
 
 /* What stands in front of each call: a line, its operands, and a row that runs it, with whichever of its ways. */
 static struct { bool given; kernel_case line; set set; const kernel_row *row; } behind;
@@ -192,7 +193,8 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
         if (behind.given) TRY(record_behind(t->graph));
-        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways,
+                          .tuned = &t->tuned, .tuned_count = t->variant != NULL};
         const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
         if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
         if (t->beside != AS_IT_COMES && c->plain != DW_FORMAT_COUNT) {
@@ -231,7 +233,7 @@ static double launch_us(timed *t, int times) {
 static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
 /* The kernel, recorded and run once; false: it is not asked for, or does not take the case. */
-static bool add_kernel(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, beside beside, set *sets, int count, timed *t) {
+static bool add_kernel(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, int variant, beside beside, set *sets, int count, timed *t) {
     const char *name = way != NULL ? way->name : row->name;
     text why;
     if (!is_asked_for(name)) return false;
@@ -239,7 +241,8 @@ static bool add_kernel(const kernel_case *c, const kernel_problem *problem, cons
     bool accepted = kernel_refusal(row, way, problem, &why) == NULL;
     text_free(&why);
     if (!accepted) return false;
-    *t = (timed){.row = row, .way = way, .ways = way != NULL ? UINT32_C(1) << (way - row->ways) : 0, .beside = beside, .calls = count};
+    *t = (timed){.row = row, .way = way, .ways = way != NULL ? UINT32_C(1) << (way - row->ways) : 0, .beside = beside, .calls = count, .tuned = {INT64_MAX, way, variant},
+                 .variant = variant < 0 ? NULL : kernel_way_variant(way, problem, variant)};
     check(gpu->calls->graph_create(gpu, &t->graph));
     dw_status status = record(c, t, sets, count);
     if (status == DW_UNSUPPORTED) {       /* sizes that a way does not take, or what a library says when it is asked */
@@ -250,6 +253,15 @@ static bool add_kernel(const kernel_case *c, const kernel_problem *problem, cons
     check(status);
     launch_us(t, 1);
     return true;
+}
+
+/* The variants of a way that the line names, each by itself; how many there are. */
+static int add_variants(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, set *sets, int count, timed *to, int room) {
+    const char *name;
+    int added = 0;
+    for (int k = 0; added < room && (name = kernel_way_variant(way, problem, k)) != NULL; k++)
+        if (kernel_case_has_variant(c, name)) added += add_kernel(c, problem, row, way, k, AS_IT_COMES, sets, count, &to[added]);
+    return added;
 }
 
 static void run_case(const kernel_case *c) {
@@ -269,13 +281,17 @@ static void run_case(const kernel_case *c) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
         if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
-        if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, AS_IT_COMES, sets, count, &rows[row_count]);
+        if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, -1, AS_IT_COMES, sets, count, &rows[row_count]);
         for (int k = 0; k < row->way_count && row_count + 1 < MOST_ROWS; k++) {   /* each once */
             const kernel_way *way = &row->ways[k];
             if (kernel_way_is(way, KERNEL_WAY_STRIDES) != (row->strided_in != 0)) continue;
-            row_count += add_kernel(c, &problem, row, way, AS_IT_COMES, sets, count, &rows[row_count]);
-            if (c->plain != DW_FORMAT_COUNT && kernel_way_is(way, KERNEL_WAY_QUANTISES)) row_count += add_kernel(c, &problem, row, way, QUANTISING, sets, count, &rows[row_count]);
-            if (c->norm != OP_COUNT && kernel_way_is(way, KERNEL_WAY_NORMALISES) && row_count < MOST_ROWS) row_count += add_kernel(c, &problem, row, way, NORMALISING, sets, count, &rows[row_count]);
+            if (c->variants != NULL && kernel_way_variant(way, &problem, 0) != NULL) {
+                row_count += add_variants(c, &problem, row, way, sets, count, &rows[row_count], MOST_ROWS - row_count);
+                continue;
+            }
+            row_count += add_kernel(c, &problem, row, way, -1, AS_IT_COMES, sets, count, &rows[row_count]);
+            if (c->plain != DW_FORMAT_COUNT && kernel_way_is(way, KERNEL_WAY_QUANTISES)) row_count += add_kernel(c, &problem, row, way, -1, QUANTISING, sets, count, &rows[row_count]);
+            if (c->norm != OP_COUNT && kernel_way_is(way, KERNEL_WAY_NORMALISES) && row_count < MOST_ROWS) row_count += add_kernel(c, &problem, row, way, -1, NORMALISING, sets, count, &rows[row_count]);
         }
         if (row_count == MOST_ROWS) break;
     }
@@ -291,7 +307,8 @@ static void run_case(const kernel_case *c) {
     for (int i = 0; i < row_count; i++) {
         qsort(rows[i].us, ROUNDS, sizeof(double), by_size);
         double us = rows[i].us[ROUNDS / 2];
-        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %s%-22s %s\n", us, kernel_seconds(rows[i].row, rows[i].ways, &problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, beside_words[rows[i].beside], rows[i].way != NULL ? rows[i].way->name : rows[i].row->name, c->line);
+        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %s%-22s %s\n", us, kernel_seconds(rows[i].row, rows[i].ways, &problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, beside_words[rows[i].beside],
+               rows[i].variant != NULL ? rows[i].variant : rows[i].way != NULL ? rows[i].way->name : rows[i].row->name, c->line);
         gpu->calls->graph_release(gpu, rows[i].graph);
     }
     fflush(stdout);

@@ -62,6 +62,23 @@ static const measured_line run_products[] = {
     {"matmul bf16[512,4096] bf16[6144,4096] bt=true", 43.4},
     {"matmul bf16[128,1024] bf16[4096,1024] bf16[4096] bt=true post=bias,gelu", 7.86},
     {"matmul bf16[16,2048] bf16[16384,2048] bt=true post=swiglu", 23.3},
+    {"matmul bf16[128,768] bf16[2304,768] bf16[2304] bt=true post=bias", 5.88},
+    {"matmul bf16[128,768] bf16[768,768] bf16[768] bf16[128,768] bt=true post=bias,add", 5.77},
+    {"matmul bf16[128,768] bf16[3072,768] bf16[3072] bt=true post=bias,gelu", 6.67},
+    {"matmul bf16[128,3072] bf16[768,3072] bf16[768] bf16[128,768] bt=true post=bias,add", 7.98},
+    {"matmul bf16[128,1024] bf16[3072,1024] bf16[3072] bt=true post=bias", 6.42},
+    {"matmul bf16[128,1024] bf16[1024,1024] bf16[1024] bf16[128,1024] bt=true post=bias,add", 6.31},
+    {"matmul bf16[128,4096] bf16[1024,4096] bf16[1024] bf16[128,1024] bt=true post=bias,add", 8.88},
+    {"matmul bf16[197,1024] bf16[1024,1024] bf16[1024] bf16[197,1024] bt=true post=bias,add", 8.33},
+    {"matmul bf16[197,1024] bf16[4096,1024] bf16[4096] bt=true post=bias,gelu", 9.45},
+    {"matmul bf16[16,768] bf16[2304,768] bf16[2304] bt=true post=bias", 4.96},
+    {"matmul bf16[16,768] bf16[3072,768] bf16[3072] bt=true post=bias,gelu_tanh", 5.74},
+    {"matmul bf16[16,768] bf16[768,768] bf16[768] bf16[16,768] bt=true post=bias,add", 5.46},
+    {"matmul bf16[16,3072] bf16[768,3072] bf16[768] bf16[16,768] bt=true post=bias,add", 7.67},
+    {"matmul bf16[64,768] bf16[2304,768] bf16[2304] bt=true post=bias", 5.71},
+    {"matmul bf16[64,768] bf16[3072,768] bf16[3072] bt=true post=bias,gelu_tanh", 5.80},
+    {"matmul bf16[64,768] bf16[768,768] bf16[768] bf16[64,768] bt=true post=bias,add", 5.72},
+    {"matmul bf16[64,3072] bf16[768,3072] bf16[768] bf16[64,768] bt=true post=bias,add", 7.96},
     {"matmul fp8_1x128[16384,1024] fp8_128x128[3072,1024] bf16[3072] bt=true post=bias to=bf16", 115.8},
     {"matmul fp8_1x128[16384,1024] fp8_128x128[1024,1024] bf16[1024] bf16[16384,1024] bt=true post=bias,add to=bf16", 65.1},
     {"matmul fp8_1x128[16384,4096] fp8_128x128[1024,4096] bf16[1024] bf16[16384,1024] bt=true post=bias,add to=bf16", 134.7},
@@ -71,6 +88,8 @@ static const measured_line run_products[] = {
     {"matmul fp8_1x128[512,4096] fp8_128x128[28672,4096] bt=true post=swiglu to=fp8_1x128", 128.7},
     {"matmul fp8_1x128[512,4096] fp8_128x128[6144,4096] bt=true to=bf16", 27.7},
     {"matmul fp8_1x128[128,1024] fp8_128x128[3072,1024] bf16[3072] bt=true post=bias to=bf16", 6.57},
+    {"matmul fp8_1x128[128,768] fp8_128x128[2304,768] bf16[2304] bt=true post=bias to=bf16", 5.77},
+    {"matmul fp8_1x128[128,3072] fp8_128x128[768,3072] bf16[768] bf16[128,768] bt=true post=bias,add to=bf16", 8.5},
 };
 
 /* Of ops between products, in a step of a model (bench/results/h200/models.md): 8 layers of Qwen3-30B-A3B, Llama-1B, BERT-large. Within a third, as such a step takes a tenth more in one run than in
@@ -104,7 +123,8 @@ static const measured_line between[] = {
     {"cache_update bf16[1,8,521,64] bf16[1,8,521,64] bf16[1,8,512,64] bf16[1,8,512,64] i64[512] i64[512] bf16[1,1,512,64] bf16[1,1,512,64] bf16[1,32,512,64] width=64", 8.5},
 };
 
-/* By cuBLASLt, in a step of BERT-large, ViT-large and Llama-1B (bench/results/h200/models.md). */
+/* By cuBLASLt, in a step of BERT-base, BERT-large, ViT-large, GPT-2 and Llama-1B (bench/results/h200/models.md). What the launch behind each takes longer, as it cannot begin early, is in the estimate besides. */
+#define BEHIND_LIBRARY_US 1.3
 static const measured_line library_products[] = {
     {"matmul bf16[16384,1024] bf16[3072,1024] bf16[3072] bt=true post=bias", 149.7},
     {"matmul bf16[12608,1024] bf16[3072,1024] bf16[3072] bt=true post=bias", 118.9},
@@ -114,6 +134,19 @@ static const measured_line library_products[] = {
     {"matmul bf16[512,2048] bf16[3072,2048] bt=true", 11.9},
     {"matmul bf16[512,2048] bf16[2048,2048] bf16[512,2048] bt=true post=add", 10.5},
     {"matmul bf16[512,8192] bf16[2048,8192] bf16[512,2048] bt=true post=add", 29.7},
+    {"matmul bf16[128,768] bf16[2304,768] bf16[2304] bt=true post=bias", 5.39},
+    {"matmul bf16[128,768] bf16[768,768] bf16[768] bf16[128,768] bt=true post=bias,add", 5.32},
+    {"matmul bf16[128,3072] bf16[768,3072] bf16[768] bf16[128,768] bt=true post=bias,add", 9.09},
+    {"matmul bf16[128,4096] bf16[1024,4096] bf16[1024] bf16[128,1024] bt=true post=bias,add", 9.59},
+    {"matmul bf16[16,3072] bf16[768,3072] bf16[768] bf16[16,768] bt=true post=bias,add", 8.03},
+    {"matmul bf16[64,3072] bf16[768,3072] bf16[768] bf16[64,768] bt=true post=bias,add", 8.28},
+    {"matmul bf16[197,1024] bf16[1024,1024] bf16[1024] bf16[197,1024] bt=true post=bias,add", 5.92},
+    {"matmul bf16[197,1024] bf16[3072,1024] bf16[3072] bt=true post=bias", 6.50},
+    {"matmul bf16[197,4096] bf16[1024,4096] bf16[1024] bf16[197,1024] bt=true post=bias,add", 10.74},
+    {"matmul bf16[512,768] bf16[2304,768] bf16[2304] bt=true post=bias", 7.0},
+    {"matmul bf16[512,768] bf16[3072,768] bf16[3072] bt=true post=bias,gelu_tanh", 9.0},
+    {"matmul bf16[512,768] bf16[768,768] bf16[768] bf16[512,768] bt=true post=bias,add", 5.3},
+    {"matmul bf16[512,3072] bf16[768,3072] bf16[768] bf16[512,768] bt=true post=bias,add", 9.0},
 };
 
 /* only: the way that is asked for; NULL: the one of least estimate. */
@@ -145,7 +178,7 @@ static void check_lines(const measured_line *lines, size_t count, const char *on
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
     for (size_t i = 0; i < count; i++) {
         const char *way;
-        const double us = estimate_us(context, lines[i].line, only, &way), measured = in_step ? lines[i].us : 1e6 * kernel_in_step(1e-6 * lines[i].us);
+        const double us = estimate_us(context, lines[i].line, only, &way), measured = in_step ? lines[i].us + (only != NULL ? BEHIND_LIBRARY_US : 0) : 1e6 * kernel_in_step(1e-6 * lines[i].us);
         if (fabs(us / measured - 1) <= apart) continue;
         print_error("%s: %.1f us expected of %s, %.1f measured\n", lines[i].line, us, way, measured);
         wrong++;

@@ -301,6 +301,7 @@ static more_rows more_rows_of(dw_format b) {
 /* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. */
 static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow, double start) {
     enum { MANY = 16 };
+    static const double CLUSTER_US = 1.9;    /* of 9 and more rows, where two blocks share k: of 16 by 768 x 3072 in bf16, behind a norm on an H200, where 2048 x 3072 without took what is expected */
     static const double LEAST_US = 6.6;      /* of fp8 with scales in fp32 and few rows, however small b is: on an H100 behind a norm */
     static const double MILLION_US = 0.046;  /* multiply-adds of more than 16 rows: of 64 by 50257 x 768 there, 131 us in bf16 and 135 in fp8 */
     const int64_t rows = narrow ? m : m * planes_of(a, b);
@@ -310,7 +311,7 @@ static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
         const more_rows more = more_rows_of(b);
         const double share = rows > MANY && bits < 16 && num_info(b)->scale != DW_FORMAT_f32 ? 0.064 : more.share;
         const double converted = thousands * more.thousand_us[rows <= MANY ? 0 : rows <= 2 * MANY ? 1 : 2], multiplied = rows > MANY ? MILLION_US * 1e-6 * (double)(rows * n) * (double)k : 0;
-        return start + more.start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + fmax(converted, multiplied);
+        return start + more.start + (splits > 1 ? CLUSTER_US : 0) + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + fmax(converted, multiplied);
     }
     const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1, least = narrow && num_info(b)->scale == DW_FORMAT_f32 ? LEAST_US : 0;
     const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? (least > 0 ? 1 : 0.917) : 0.66) : rows <= 2 ? 0.704 : 0.448;
