@@ -91,18 +91,13 @@ static bool writes_straight(const ir_graph *graph, const ir_value *state)
 }
 
 /* Is the new value of state written over the old one by the node that makes it? */
-static bool updates_in_place(const ir_graph *graph, const ir_value *state, const kernel_row *(*row_of)(const ir_node *))
+static bool updates_in_place(const ir_graph *graph, const ir_value *state)
 {
     const ir_value *next = state->next;
     if (!has_own_next(graph, state)) return false;
-    const kernel_row *row = row_of(next->node);
-    int slot = row ? kernel_in_place(row, next->result) : -1;
+    const plan_step *step = next->node->mark;
+    int slot = step != NULL && step->row != NULL ? kernel_in_place(step->row, step->ways, next->type.format, next->result) : -1;
     return slot >= 0 && slot < next->node->n_in && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
-}
-
-static const kernel_row *chosen_row(const ir_node *node)
-{
-    return node->mark ? ((const plan_step *)node->mark)->row : NULL;
 }
 
 /* A copy of value at the end of the graph, which the engine may place where it likes. */
@@ -165,7 +160,7 @@ static dw_status emit_taken(ir_graph *graph, ir_value *value, ir_value **copy)
 /* Is the state written where nothing will read its present value any more? */
 static bool is_written_well(const ir_graph *graph, const ir_value *state)
 {
-    return state->next == state || writes_straight(graph, state) || updates_in_place(graph, state, chosen_row);
+    return state->next == state || writes_straight(graph, state) || updates_in_place(graph, state);
 }
 
 /* Next values that are (views of) present values of states are read before any state is written, so that states may swap:
@@ -224,13 +219,13 @@ static void place_results(plan *plan)
         plan_value *v = plan_value_of(state->next);
         v->place = PLAN_STATE;
         v->slot = (int)i;
-        if (updates_in_place(graph, state, chosen_row)) v->base = plan_value_of(state);
+        if (updates_in_place(graph, state)) v->base = plan_value_of(state);
     }
 }
 
 static void reuse_operand(const plan *plan, const plan_step *step, int number)
 {
-    int slot = kernel_in_place(step->row, number);
+    int slot = kernel_in_place(step->row, step->ways, step->node->out[number]->type.format, number);
     if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) return;
     plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
     if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->taken != NULL) return;

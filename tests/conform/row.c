@@ -7,8 +7,8 @@
 #include "kernels/gemm/skinny/skinny.h"
 
 /* The operand whose memory may become result number's, of the row; -1: there is none in this call. */
-static int taken_operand(const kernel_case *c, const kernel_row *row, int number, const dw_tensor *made, const dw_tensor *const *in) {
-    const int slot = kernel_in_place(row, number);
+static int taken_operand(const program *p, const kernel_case *c, const kernel_row *row, int number, const dw_tensor *made, const dw_tensor *const *in) {
+    const int slot = kernel_in_place(row, p->ways, made->format, number);
     if (slot < 0 || slot >= c->n_in || in[slot] == NULL) return -1;
     const dw_tensor *operand = in[slot];
     if (operand->format != made->format || operand->rank != made->rank || !op_tensor_is_contiguous(operand) || dw_format_is_block(operand->format)) return -1;
@@ -18,8 +18,8 @@ static int taken_operand(const kernel_case *c, const kernel_row *row, int number
     return slot;
 }
 
-static void take_over(const kernel_case *c, const kernel_row *row, int number, result *r, const dw_tensor **in) {
-    const int slot = taken_operand(c, row, number, &r->tensor, in);
+static void take_over(const program *p, const kernel_case *c, const kernel_row *row, int number, result *r, const dw_tensor **in) {
+    const int slot = taken_operand(p, c, row, number, &r->tensor, in);
     if (slot < 0 || !op_tensor_is_contiguous(&r->tensor)) return;
     memcpy(r->memory.bytes, in[slot]->data, r->memory.length);
     in[slot] = &r->tensor;
@@ -195,7 +195,7 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
-    const int runs = taken_operand(c, row, 0, &references[0].tensor, in) < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : options.runs_each;
+    const int runs = taken_operand(p, c, row, 0, &references[0].tensor, in) < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : options.runs_each;
     if (is_quantised(c)) quantised_oracle(p, c, row, level, in, operands, packed.bytes, &oracle);
     for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) {
@@ -207,8 +207,9 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         unsigned taken = 0;
         memcpy(given, in, sizeof given);
         for (int i = 0; i < c->n_out; i++) {
-            if (t > 0) take_over(c, row, i, &results[t][i], in);
-            if (kernel_in_place(row, i) >= 0) taken |= 1u << kernel_in_place(row, i);
+            const int over = kernel_in_place(row, p->ways, out[i]->format, i);
+            if (t > 0) take_over(p, c, row, i, &results[t][i], in);
+            if (over >= 0) taken |= 1u << over;
         }
         const bool constant = runs > 1 ? t > 0 : seed % 2 == 0;
         kernel_run run = {

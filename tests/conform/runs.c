@@ -83,7 +83,7 @@ dw_status run_on_device(program *p, const kernel_row *row, kernel_run *run, int 
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
     uint8_t *of_in[KERNEL_CASE_OPERANDS] = {0}, *of_out[KERNEL_CASE_RESULTS], *scratch = bring(p, workspace, false);
     for (int i = 0; i < run->call.n_out; i++) {
-        const int slot = kernel_in_place(row, i);
+        const int slot = kernel_in_place(row, run->ways, out[i]->format, i);
         of_out[i] = bring(p, &results[i].memory, slot >= 0 && slot < n_in && in[slot] == out[i]);
         out_there[i] = seen_at(out[i], results[i].memory.bytes, of_out[i]);
         outs[i] = &out_there[i];

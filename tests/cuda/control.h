@@ -26,6 +26,7 @@ typedef struct fake_cuda_control {
     int library_refuses;          /* they propose nothing for any call */
     int library_asked;            /* how often it was asked what there is for a product */
     int library_calls;            /* products and attentions that they have run */
+    int library_over;             /* products whose results of 16 bits went over what was added to them */
     int library_live;             /* their handles, descriptions, layouts and preferences */
 } fake_cuda_control;
 

@@ -1,6 +1,7 @@
 /* A stand-in for cuBLASLt, in the same file as that for the driver: what it is asked for is checked, and computed in doubles on the host when its turn in the
  * stream comes. It knows the rules of the real one that rows have to keep; how fast anything is it does not know. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,8 +165,18 @@ static double scale(int32_t mode, uint64_t address, int64_t outer, int64_t size,
     }
 }
 
+static double rounded(int32_t type, double value) {
+    uint16_t half;
+    store(type, &half, 0, value);
+    return number(type, &half, 0);
+}
+
+/* Is a result of 16 bits written over what is added to it? */
+static bool is_over(const product *p) { return p->beta != 0 && p->c_data == p->d_data && p->d.type != CUBLASLT_F32; }
+
 static double finish(const product *p, int64_t batch, int64_t i, int64_t j, double sum) {
     double y = p->alpha * sum;
+    if (is_over(p)) y = rounded((int32_t)p->d.type, y);   /* as it was seen to do on an H200 */
     if (p->beta != 0) y += p->beta * load(&p->d, p->c_data, batch, i, j);
     if (p->desc.epilogue & CUBLASLT_POST_BIAS) y += number(p->desc.bias_type, (const void *)(uintptr_t)p->desc.bias, i);
     if (p->desc.epilogue & CUBLASLT_POST_RELU) y = y > 0 ? y : 0;
@@ -178,6 +189,7 @@ static void run(const void *arguments) {
     const struct cublaslt_desc_st *d = &p->desc;
     const int64_t m = p->d.rows, n = p->d.cols, k = d->transpose_a ? p->a.rows : p->a.cols;
     fake_cuda.library_calls++;
+    fake_cuda.library_over += is_over(p);
     for (int32_t batch = 0; batch < p->d.batches; batch++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t i = 0; i < m; i++) {

@@ -95,6 +95,35 @@ static void its_calls_are_nodes_of_the_graph(void **state) {
     dw_context_destroy(context);
 }
 
+/* What is added dies in the sum, so its memory could become the sum's; over it the library rounds the product before it adds. */
+static void what_it_adds_lies_beside_the_sum(void **state) {
+    static const char text[] = "graph sum\n  input x bf16[s,32]\n  input v bf16[32,32]\n  input w bf16[32,32]\n"
+                               "  %1 = matmul x, v {bt=true}\n  %2 = exp x\n  %3 = matmul %2, w, %1 {bt=true, post=\"add\"}\n  %4 = matmul %3, v {bt=true}\n  output y %4\n";
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = WITH, .kernels = "matmul=cuda_matmul_cublaslt"});
+    dw_session *session = session_of(context, model, "s=40");
+    evaluation *oracle;
+    const int64_t s = 6;
+    int sums = 0;
+    for (int i = 0; i < model->full.plan->step_count; i++) {
+        const plan_step *step = &model->full.plan->steps[i];
+        if (step->node->op != OP_matmul || step->node->n_in < 3) continue;
+        assert_null(plan_value_of(ir_out(step->node))->base);
+        sums++;
+    }
+    assert_int_equal(sums, 1);
+    assert_ok(context, evaluation_create(model->captured, &oracle));
+    fake->library_calls = fake->library_over = 0;
+    assert_runs_as_references(context, session, oracle, model->captured, &s, RUN_SMALL_INTEGERS, 1);
+    assert_int_equal(fake->library_calls, 3);
+    assert_int_equal(fake->library_over, 0);
+    evaluation_destroy(oracle);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
 static void a_product_that_it_refuses_is_an_error(void **state) {
     (void)state;
     dw_context *context = context_of();
@@ -254,6 +283,7 @@ int main(void) {
         cmocka_unit_test(a_library_that_is_absent_is_a_reason),
         cmocka_unit_test(a_library_that_was_asked_for_is_there_or_an_error),
         cmocka_unit_test(its_calls_are_nodes_of_the_graph),
+        cmocka_unit_test(what_it_adds_lies_beside_the_sum),
         cmocka_unit_test(a_product_that_it_refuses_is_an_error),
         cmocka_unit_test(an_attention_is_planned_once),
         cmocka_unit_test(an_attention_that_it_has_no_plan_for_is_refused),
