@@ -1,6 +1,8 @@
 /* Reductions on a GPU: the host half of reduce.cu and reduce_vectors.cu. */
 #include "kernels/reduce/reduce_cuda.h"
 
+#include <string.h>
+
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
@@ -62,8 +64,8 @@ static bool needs_elements(op_id id) { return finds_index(id) || id == OP_amax |
 
 typedef enum reduce_way { REDUCE_PLAIN, REDUCE_ROWS, REDUCE_COLUMNS } reduce_way;
 
-/* The shortest parts of a row and of columns that are worth a block, the columns of a block, and blocks that keep a multiprocessor busy. */
-enum { ROW_PART = 8192, COLUMN_PART = 128, COLUMNS_OF_BLOCK = 256, BLOCKS_OF_UNIT = 4 };
+/* The shortest parts of a row and of columns that are worth a block, and blocks that keep a multiprocessor busy. */
+enum { ROW_PART = 8192, COLUMN_PART = 128, BLOCKS_OF_UNIT = 4 };
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
@@ -71,6 +73,11 @@ static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
     const int64_t wanted = base_ceil_div((int64_t)chip->units * BLOCKS_OF_UNIT, blocks);
     return blocks >= chip->units || most < 2 ? 1 : least(wanted, most);
+}
+
+static int64_t column_tiles(const reduce_vector_arguments *a) {
+    const int64_t width = a->outer.dims[a->outer.rank - 1];
+    return base_ceil_div(a->outer.count / width * base_ceil_div(width, CUDA_VECTOR), REDUCE_LANES);
 }
 
 static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
@@ -83,15 +90,26 @@ static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
     return REDUCE_ROWS;
 }
 
-static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
-    const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = base_ceil_div(a->outer.count / width * base_ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
-    a->splits = parts_of(run->chip, kernel_rows_beside(run, tiles), base_ceil_div(a->length, COLUMN_PART));
-    a->part = base_ceil_div(a->length, a->splits);
+/* Clusters of so many blocks that are resident together: a cluster lies within a part of the chip that has 16 multiprocessors, or some more (a GPC), with room for two of these blocks each. */
+static int64_t resident_clusters(const chip_caps *chip, int64_t blocks) {
+    enum { OF_GPC = 16, RESIDENT = 2 };
+    return chip->units * (OF_GPC * RESIDENT / blocks) / OF_GPC;
+}
+
+/* Clusters share a tile's lines, of as many blocks as leave all clusters resident. Parts, which take a second launch, only where that leaves most of the chip idle and lines are many. */
+static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a, int64_t *blocks) {
+    enum { MANY = 8 };   /* parts as long as are worth a block, for each of a cluster's */
+    const int64_t beside = kernel_rows_beside(run, column_tiles(a)), worth = a->length / COLUMN_PART;
+    *blocks = worth < 1 ? 1 : least(worth, REDUCE_BLOCKS_MOST);
+    while (*blocks > 1 && resident_clusters(run->chip, *blocks) < beside) --*blocks;
+    const int64_t most = base_ceil_div(a->length, *blocks * COLUMN_PART);
+    a->splits = most > MANY && beside * *blocks * 2 < run->chip->units ? parts_of(run->chip, beside * *blocks, most) : 1;
+    a->part = base_ceil_div(a->length, a->splits * *blocks);
     return REDUCE_COLUMNS;
 }
 
-/* Which way a reduction goes; fills in all but the arrays. */
-static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a) {
+/* Which way a reduction goes; fills in all but the arrays. blocks: of a cluster, of columns. */
+static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a, int64_t *blocks) {
     enum { FEW = 32 };            /* elements that a thread adds as fast */
     const op_id id = run->call.op->id;
     const dw_format format = run->call.in[0]->format;
@@ -104,18 +122,19 @@ static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a
     if (a->inner.rank == 1 && a->inner.strides[0][0] == 1) return a->length < FEW ? REDUCE_PLAIN : plan_rows(run, a);
     const int last = a->outer.rank - 1;
     const bool has_columns = last >= 0 && a->outer.strides[1][last] == 1 && a->outer.dims[last] >= CUDA_VECTOR && a->outer.dims[last] < INT32_MAX / 2;
-    return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a) : REDUCE_PLAIN;
+    return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a, blocks) : REDUCE_PLAIN;
 }
 
 /* Enough for smaller sizes too, at which fewer results are divided among more blocks: parts times blocks are fewer than 5 to a multiprocessor wherever there are parts. */
 size_t reduce_cuda_workspace(const kernel_run *run) {
     reduce_vector_arguments a = {0};
-    const reduce_way way = plan_vectors(run, &a);
+    int64_t blocks;
+    const reduce_way way = plan_vectors(run, &a, &blocks);
     if (way == REDUCE_PLAIN || a.length <= (way == REDUCE_ROWS ? ROW_PART : COLUMN_PART)) return 0;
-    return (size_t)run->chip->units * (BLOCKS_OF_UNIT + 1) * (way == REDUCE_ROWS ? 1 : COLUMNS_OF_BLOCK) * (sizeof(double) + sizeof(int64_t));
+    return (size_t)run->chip->units * (BLOCKS_OF_UNIT + 1) * (way == REDUCE_ROWS ? 1 : REDUCE_TILE) * (sizeof(double) + sizeof(int64_t));
 }
 
-static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, kernel_launch *launch, reduce_vector_arguments *a) {
+static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, int64_t blocks, kernel_launch *launch, reduce_vector_arguments *a) {
     static const char *const rows[] = {"reduce_rows_f32", "reduce_rows_bf16", "reduce_rows_f16"}, *const found[] = {"reduce_found_f32", "reduce_found_bf16", "reduce_found_f16"};
     static const char *const columns[] = {"reduce_columns_f32", "reduce_columns_bf16", "reduce_columns_f16"};
     const dw_format format = run->call.in[0]->format;
@@ -129,11 +148,13 @@ static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher,
     if (way == REDUCE_ROWS) {
         cuda_grid(launch, base_ceil_div(results * a->splits, CUDA_THREADS / a->group), 1, 1);
     } else {
-        const int64_t width = a->outer.dims[a->outer.rank - 1];
-        cuda_grid(launch, base_ceil_div(results / width * base_ceil_div(width, CUDA_VECTOR), 32) * a->splits, 1, 1);
+        launch->cluster[0] = (uint32_t)blocks;
+        launch->cluster[1] = launch->cluster[2] = 1;
+        cuda_grid(launch, column_tiles(a) * a->splits * blocks, 1, 1);
     }
     TRY(launcher->add(launcher, launch));
     if (a->splits == 1) return DW_OK;
+    memset(launch->cluster, 0, sizeof launch->cluster);
     launch->entry = "reduce_join";
     cuda_grid(launch, base_ceil_div(results, CUDA_THREADS / 32), 1, 1);
     return launcher->add(launcher, launch);
@@ -145,11 +166,12 @@ dw_status reduce_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     op_id id = run->call.op->id;
     reduce_vector_arguments *vectors = cuda_launch(&launch, "reduce_vectors", NULL, sizeof *vectors);
-    const reduce_way way = plan_vectors(run, vectors);
+    int64_t blocks;
+    const reduce_way way = plan_vectors(run, vectors, &blocks);
     if (vectors->outer.count == 0) return DW_OK;
     if (vectors->inner.count == 0 && needs_elements(id))
         return base_fail(run->call.context, DW_INVALID, "%s: the reduced axes have size 0 and so no element to name", run->call.op->name);
-    if (way != REDUCE_PLAIN) return shape_vectors(run, launcher, way, &launch, vectors);
+    if (way != REDUCE_PLAIN) return shape_vectors(run, launcher, way, blocks, &launch, vectors);
     bool integer = num_info(run->call.in[0]->format)->class != NUM_FLOAT;
     reduce_arguments *arguments = cuda_launch(&launch, "reduce", finds_index(id) ? "reduce_index" : integer ? "reduce_integer" : "reduce_real", sizeof *arguments);
     build_nests(&run->call, &arguments->outer, &arguments->inner);

@@ -15,7 +15,8 @@ typedef struct reduce_arguments {
     int32_t finite;               /* of an index: the attribute */
 } reduce_arguments;
 
-/* In vectors (reduce_vectors.cu). */
+/* In vectors (reduce_vectors.cu). A block has a tile of columns, of which a group of threads reads a piece each. */
+enum { REDUCE_LANES = 8, REDUCE_GROUPS = CUDA_THREADS / REDUCE_LANES, REDUCE_TILE = REDUCE_LANES * CUDA_VECTOR, REDUCE_BLOCKS_MOST = 8 /* of a cluster */ };
 typedef struct reduce_vector_arguments {
     cuda_nest outer;              /* out, x: one item a result */
     cuda_nest inner;              /* x: what goes into one; of rows one axis, side by side */

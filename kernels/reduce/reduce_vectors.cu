@@ -1,10 +1,12 @@
 /* Reductions of f32, bf16 and f16 in vectors of eight: over rows that lie side by side, by a warp or a block each, and over other axes where what stays lies side by side.
  *
  *     rows:      a warp or a block reads a part of a row, 4 pieces a thread in flight     -> shuffles, smem -> a result, or a partial one of many
- *     columns:   a warp reads 256 columns of a line, 8 warps take lines in turns of 4     -> smem           -> 256 results, or partial ones
+ *     columns:   8 threads read 64 columns of a line, 32 such groups take lines in turns of 4 or 8; the blocks of a cluster take a part of the lines each
+ *                                                     -> smem, then that of the cluster's other blocks -> 64 results, or partial ones
  *
- * Where results are few, each is made in parts, which a second launch puts together. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the shape and the number of
- * multiprocessors alone. Resources: up to 16 KiB of shared memory. Speed: README.md. */
+ * Where that leaves multiprocessors idle, each result is made in parts, which a second launch puts together. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the
+ * shape and the number of multiprocessors alone. Resources: up to 18 KiB of shared memory. Speed: README.md. */
+#include "kernels/gpu/ptx/cluster_f64.cuh"
 #include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/reduce/reduce_cuda.h"
 
@@ -182,77 +184,108 @@ INLINE int64_t inner_offset(const reduce_vector_arguments *a, int64_t line) {
     return at[0];
 }
 
-/* Eight columns of four of the warp's lines. */
-INLINE void load_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, bool in_words, int64_t line, int64_t end, row_values *values) {
-    const int function = a->function;
+/* Eight columns of four of the thread's lines, step bytes apart. */
+INLINE void load_four(const int format, uint64_t from, int64_t step, row_values *values) {
 #pragma unroll
-    for (int k = 0; k < ROWS_AT_ONCE; k++) {
-        const float nothing = nothing_of(function);
-        const uint64_t from = data + (uint64_t)(inner_offset(a, min(line + k * WARPS, end - 1)) * element_size(format));
-        if (in_words && format == CUDA_f32) {
-            piece_of_words(((const uint4 *)from)[p->first / 4], ((const uint4 *)from)[p->first / 4 + 1], values->x[k]);
-        } else if (in_words) {
-            values->words[k] = ((const uint4 *)from)[p->first / PIECE];
-        } else {
-            float x[PIECE];
-            load_piece(format, from, 1, p, 0, 0, x);
-            if (format != CUDA_f32) values->words[k] = pack_halves(format, x);
-            else EACH_OF_PIECE(i) values->x[k][i] = x[i];
-        }
-        if (line + k * WARPS < end) continue;
-        if (format != CUDA_f32) values->words[k] = make_uint4(pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing));
-        else EACH_OF_PIECE(i) values->x[k][i] = nothing;
+    for (int k = 0; k < ROWS_AT_ONCE; k++, from += step) {
+        if (format == CUDA_f32) piece_of_words(((const uint4 *)from)[0], ((const uint4 *)from)[1], values->x[k]);
+        else values->words[k] = *(const uint4 *)from;
     }
 }
 
-/* All of the warp's lines. */
-INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, int64_t begin, int64_t end, double *totals) {
-    const int function = a->function;
-    const bool in_words = is_whole_piece(p, 0) && a->inner.rank == 1 && ((data + (uint64_t)(p->first * element_size(format))) | (uint64_t)(a->inner.strides[0][0] * element_size(format))) % 16 == 0;
-#pragma unroll 1
-    for (int64_t line = begin; line < end; line += WARPS * ROWS_AT_ONCE) {
-        row_values values;
-        float x[ROWS_AT_ONCE][PIECE];
-        load_lines(format, a, data, p, in_words, line, end, &values);
+/* Those of four lines are joined in fp32, then to the totals. */
+INLINE void join_four(const int format, int function, const row_values *values, double *totals) {
+    float x[ROWS_AT_ONCE][PIECE];
 #pragma unroll
-        for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, &values, k, x[k]);
-        if (adds(function)) {
-            EACH_OF_PIECE(i) totals[i] += (double)((x[0][i] + x[1][i]) + (x[2][i] + x[3][i]));
-        } else if (function == REDUCE_prod) {
-            EACH_OF_PIECE(i) totals[i] *= (double)x[0][i] * (double)x[1][i] * ((double)x[2][i] * (double)x[3][i]);
-        } else {
-            EACH_OF_PIECE(i) {
-                float most = turn_element(function, x[0][i]);
+    for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, values, k, x[k]);
+    if (adds(function)) {
+        EACH_OF_PIECE(i) totals[i] += (double)((x[0][i] + x[1][i]) + (x[2][i] + x[3][i]));
+    } else if (function == REDUCE_prod) {
+        EACH_OF_PIECE(i) totals[i] *= (double)x[0][i] * (double)x[1][i] * ((double)x[2][i] * (double)x[3][i]);
+    } else {
+        EACH_OF_PIECE(i) {
+            float most = turn_element(function, x[0][i]);
 #pragma unroll
-                for (int k = 1; k < ROWS_AT_ONCE; k++) most = max_nan(most, turn_element(function, x[k][i]));
-                totals[i] = join(function, totals[i], (double)most);
-            }
+            for (int k = 1; k < ROWS_AT_ONCE; k++) most = max_nan(most, turn_element(function, x[k][i]));
+            totals[i] = join(function, totals[i], (double)most);
         }
     }
+}
+
+/* All of the thread's lines: in words four at a time, or eight of 16 bits, whose loads nothing stands between; what is left over, and what does not lie so, one by one. */
+INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, int64_t line, int64_t end, double *totals) {
+    enum { FOUR = ROWS_AT_ONCE * REDUCE_GROUPS, BEHIND = (ROWS_AT_ONCE - 1) * REDUCE_GROUPS };
+    const int function = a->function;
+    const int64_t line_bytes = a->inner.strides[0][0] * element_size(format), step = line_bytes * REDUCE_GROUPS;
+    const uint64_t from = data + (uint64_t)(p->first * element_size(format));
+    row_values values;
+    if (is_whole_piece(p, 0) && a->inner.rank == 1 && (from | (uint64_t)line_bytes) % 16 == 0) {
+#pragma unroll 1
+        for (; format != CUDA_f32 && line + FOUR + BEHIND < end; line += 2 * FOUR) {
+            row_values more;
+            load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
+            load_four(format, from + (uint64_t)((line + FOUR) * line_bytes), step, &more);
+            join_four(format, function, &values, totals);
+            join_four(format, function, &more, totals);
+        }
+#pragma unroll 1
+        for (; line + BEHIND < end; line += FOUR) {
+            load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
+            join_four(format, function, &values, totals);
+        }
+    }
+#pragma unroll 1
+    for (; line < end; line += REDUCE_GROUPS) {
+        float x[PIECE];
+        load_piece(format, data + (uint64_t)(inner_offset(a, line) * element_size(format)), 1, p, 0, 0, x);
+        EACH_OF_PIECE(i) totals[i] = join(function, totals[i], (double)turn_element(function, x[i]));
+    }
+}
+
+/* The threads' sums, held by their groups, become the block's in shown, and those of the cluster's blocks that of the tile, in the first block's threads of its columns. */
+INLINE double join_groups(int function, double (*held)[REDUCE_TILE], double *shown, uint32_t blocks) {
+    enum { QUARTERS = CUDA_THREADS / REDUCE_TILE };
+    const int column = (int)threadIdx.x % REDUCE_TILE, quarter = (int)threadIdx.x / REDUCE_TILE;
+    double total = held[quarter][column];
+    for (int i = quarter + QUARTERS; i < REDUCE_GROUPS; i += QUARTERS) total = join(function, total, held[i][column]);
+    held[quarter][column] = total;   /* where it was the first to read */
+    __syncthreads();
+    for (int i = 1; i < QUARTERS; i++) total = join(function, total, held[i][column]);
+    if (blocks == 1) return total;
+    if (quarter == 0) shown[column] = total;
+    cluster_arrive();
+    cluster_wait();
+    if (quarter == 0 && cluster_rank() == 0)
+        for (uint32_t i = 1; i < blocks; i++) total = join(function, total, ld_cluster_f64(cluster_map(shared_address(&shown[column]), i)));
+    cluster_arrive();   /* no block ends while its sums are read */
+    cluster_wait();
+    return total;
 }
 
 INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
-    __shared__ double held[WARPS][PIECE][32];
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, function = a->function;
-    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, tiles = gridDim.x / a->splits;
-    const int64_t split = blockIdx.x / tiles, piece = blockIdx.x % tiles * 32 + lane, line = piece / line_pieces;   /* blocks side by side read lines side by side */
-    const bool is_there = line * width < a->outer.count;
+    __shared__ double held[REDUCE_GROUPS][REDUCE_TILE], shown[REDUCE_TILE];
+    const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
+    const int lane = (int)threadIdx.x % REDUCE_LANES, group = (int)threadIdx.x / REDUCE_LANES, function = a->function;
+    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, tiles = gridDim.x / (a->splits * blocks), cluster = blockIdx.x / blocks;
+    const int64_t split = cluster / tiles, first = cluster % tiles * REDUCE_LANES;   /* clusters side by side read lines side by side */
+    const int64_t piece = first + lane, line = piece / line_pieces;
+    const int64_t begin = (split * blocks + rank) * a->part, end = min(a->length, begin + a->part);
     const row_place p = {0, (int)width, (int)(piece % line_pieces) * PIECE, 32};
     double totals[PIECE];
     EACH_OF_PIECE(i) totals[i] = start_of(function);
-    if (is_there) {
+    if (line * width < a->outer.count && begin < end) {
         int64_t at[2];
         nest_offsets(&a->outer, line * width, 2, at);
-        join_lines(format, a, row_data(&a->x, format, at[1]), &p, split * a->part + warp, min(a->length, (split + 1) * a->part), totals);
+        join_lines(format, a, row_data(&a->x, format, at[1]), &p, begin + group, end, totals);
     }
-    EACH_OF_PIECE(i) held[warp][i][lane] = totals[i];
+    EACH_OF_PIECE(i) held[group][i * REDUCE_LANES + lane] = totals[i];
     __syncthreads();
-    if (!is_there) return;
-    double total = held[0][warp][lane];   /* a warp takes column number warp of each piece */
-    for (int i = 1; i < WARPS; i++) total = join(function, total, held[i][warp][lane]);
-    if (p.first + warp < p.cols) store_result(a, line * width + p.first + warp, split, a->splits, total);
+    const double total = join_groups(function, held, shown, blocks);
+    if (rank != 0 || threadIdx.x >= REDUCE_TILE) return;
+    const int64_t its_piece = first + threadIdx.x % REDUCE_LANES, its_line = its_piece / line_pieces, column = its_piece % line_pieces * PIECE + threadIdx.x / REDUCE_LANES;
+    if (its_line * width < a->outer.count && column < width) store_result(a, its_line * width + column, split, a->splits, total);
 }
-static_assert((int)WARPS == (int)PIECE && (int)ROWS_AT_ONCE == (int)PIECES_MOST, "a warp for each column of a piece; lines are held as pieces");
+static_assert((int)ROWS_AT_ONCE == (int)PIECES_MOST && REDUCE_GROUPS * REDUCE_LANES == CUDA_THREADS, "lines are held as pieces; every thread is of a group");
 
 /* ---- parts ---- */
 
