@@ -7,6 +7,46 @@
 
 enum { IN_X, IN_DY, IN_WEIGHT, IN_PLUS };
 
+/* A team for each row: a part of a warp or a warp where its threads hold the row, else as few warps as can with two pieces a thread. As many blocks as are resident together, or fewer. */
+typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, blocks; bool is_wide; uint32_t row_bytes, rows_bytes, shared_bytes; } backward_division;
+
+/* Shared memory of so many teams, whose rows have a format and perhaps something added. */
+static void take_room(backward_division *d, int teams, dw_format format, bool has_plus) {
+    d->teams = teams;
+    d->row_bytes = BACKWARD_ROW_BYTES(d->pieces, format == DW_FORMAT_f32 ? CUDA_f32 : CUDA_bf16, teams * d->group);
+    d->rows_bytes = d->row_bytes * (has_plus ? BACKWARD_ROWS + 1 : BACKWARD_ROWS);
+    d->shared_bytes = d->rows_bytes + (uint32_t)(d->pieces * d->group * PIECE) * sizeof(float);
+}
+
+/* As many teams as a block of the chip has room for. */
+static backward_division divide_row(const chip_caps *chip, int64_t cols, dw_format format, bool has_plus) {
+    backward_division d = {.cols = cols, .pieces = 1, .group = 1};
+    if (cols <= 32 * BACKWARD_PIECES * PIECE) {
+        while (d.group < 32 && d.group * PIECE < cols) d.group *= 2;
+        d.pieces = (int)base_ceil_div(cols, d.group * PIECE);
+    } else {
+        d.pieces = 2;
+        d.group = (int)base_ceil_div(base_ceil_div(cols, 2 * PIECE), 32) * 32;
+    }
+    d.is_wide = d.group > BACKWARD_THREADS;
+    take_room(&d, d.is_wide ? 1 : BACKWARD_THREADS / d.group, format, has_plus);
+    while (d.teams > 1 && d.shared_bytes + BACKWARD_ROOM_BYTES > chip->shared_bytes) take_room(&d, d.teams / 2, format, has_plus);
+    return d;
+}
+
+static backward_division divide(const kernel_run *run) {
+    const dw_tensor *x = run->call.in[IN_X];
+    backward_division d = divide_row(run->chip, x->dims[x->rank - 1], x->format, op_operand(&run->call, IN_PLUS) != NULL);
+    d.rows = 1;
+    for (int i = 0; i < x->rank - 1; i++) d.rows *= x->dims[i];
+    if (d.cols == 0) return d;
+    const int64_t by_shared = (int64_t)run->chip->shared_bytes / (d.shared_bytes + BACKWARD_ROOM_BYTES);
+    const int64_t by_registers = BACKWARD_RESIDENT(d.pieces, d.is_wide ? BACKWARD_WIDE_THREADS : BACKWARD_THREADS, run->call.op->id == OP_layer_norm_backward);
+    const int64_t most = base_ceil_div(d.rows, d.teams), resident = (by_shared < 1 ? 1 : by_shared < by_registers ? by_shared : by_registers) * run->chip->units;
+    d.blocks = (int)(most < resident ? most : resident);
+    return d;
+}
+
 const char *norm_backward_rows_cuda_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[IN_X];
     int64_t least, most;
@@ -18,32 +58,17 @@ const char *norm_backward_rows_cuda_reject(const kernel_problem *problem, text *
         return text_string(why);
     }
     dim_range(problem->dims, x->dims[x->rank - 1], &least, &most);
-    if (least >= 1 && most <= BACKWARD_COLS_MOST) return NULL;
-    text_printf(why, "rows have %lld to %lld elements; its threads hold from 1 to %d", (long long)least, (long long)most, BACKWARD_COLS_MOST);
+    if (least < 1 || most > BACKWARD_COLS_MOST) {
+        text_printf(why, "rows have %lld to %lld elements; its threads hold from 1 to %d", (long long)least, (long long)most, BACKWARD_COLS_MOST);
+        return text_string(why);
+    }
+    const backward_division d = divide_row(problem->chip, most, x->format, problem->n_in > IN_PLUS && problem->in[IN_PLUS] != NULL);
+    if (d.shared_bytes + BACKWARD_ROOM_BYTES <= problem->chip->shared_bytes) return NULL;
+    text_printf(why, "rows of %lld elements take %zu bytes of shared memory, and %s has %zu for a block", (long long)most, (size_t)d.shared_bytes + BACKWARD_ROOM_BYTES, problem->chip->name, problem->chip->shared_bytes);
     return text_string(why);
 }
 
 double norm_backward_rows_cuda_cost(const kernel_problem *problem) { return 4e-6 + kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.6); }
-
-/* A team for each row, of threads with a piece each, or two where that is more than a block has; as many blocks as are resident together, or fewer. */
-typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, blocks; } backward_division;
-
-static backward_division divide(const kernel_run *run) {
-    const dw_tensor *x = run->call.in[IN_X];
-    backward_division d = {.rows = 1, .cols = x->dims[x->rank - 1], .pieces = 1, .group = 1};
-    for (int i = 0; i < x->rank - 1; i++) d.rows *= x->dims[i];
-    const bool is_narrow = x->format != DW_FORMAT_f32 && d.cols <= BACKWARD_NARROW_THREADS * PIECE;
-    const int threads = is_narrow ? BACKWARD_NARROW_THREADS : BACKWARD_THREADS;
-    if (d.cols > BACKWARD_THREADS * PIECE || (x->format != DW_FORMAT_f32 && !is_narrow)) d.pieces = 2;
-    const int64_t needed = base_ceil_div(d.cols, PIECE * d.pieces);
-    while (d.group < needed && d.group < 32) d.group *= 2;
-    if (needed > 32) d.group = (int)base_ceil_div(needed, 32) * 32;
-    d.teams = threads / d.group;
-    if (d.pieces == 2 && d.teams > 1) d.teams = 1;
-    const int64_t most = base_ceil_div(d.rows, d.teams), resident = (int64_t)((is_narrow ? BACKWARD_NARROW_RESIDENT : BACKWARD_THREADS) / (d.teams * d.group)) * run->chip->units;
-    d.blocks = (int)(most < resident ? most : resident);
-    return d;
-}
 
 size_t norm_backward_rows_cuda_workspace(const kernel_run *run) {
     const backward_division d = divide(run);
@@ -70,11 +95,14 @@ static norm_backward_rows_arguments *prepare(kernel_launch *launch, const kernel
     arguments->group = d->group;
     arguments->teams = d->teams;
     arguments->blocks = d->blocks;
+    arguments->row_bytes = d->row_bytes;
+    arguments->rows_bytes = d->rows_bytes;
     arguments->by_count = (float)(1.0 / (double)d->cols);
     arguments->eps = (float)op_attr_real(call->attrs, OP_ATTR_eps);
     arguments->centred = call->op->id == OP_layer_norm_backward;
     arguments->has_weight = weight != NULL;
     arguments->has_plus = plus != NULL;
+    arguments->is_whole = d->cols == (int64_t)d->pieces * d->group * PIECE;
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->dx);
     cuda_take_array(launch, run, IN_X, &arguments->x);
     cuda_take_array(launch, run, IN_DY, &arguments->dy);
@@ -89,22 +117,28 @@ static norm_backward_rows_arguments *prepare(kernel_launch *launch, const kernel
     return arguments;
 }
 
+/* dweight, and of norms that have a mean dbias. */
+static int sums_of(const kernel_run *run) { return run->call.op->id == OP_layer_norm_backward ? 2 : 1; }
+
 dw_status norm_backward_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[3][2][BACKWARD_PIECES] = {
-#define ENTRIES(format) {{"norm_backward_" #format "_rms_1", "norm_backward_" #format "_rms_2"}, {"norm_backward_" #format "_layer_1", "norm_backward_" #format "_layer_2"}}
+    static const char *const entries[3][2][BACKWARD_PIECES + 1] = {
+#define KIND(format, kind) {"norm_backward_" #format "_" kind "_1", "norm_backward_" #format "_" kind "_2", "norm_backward_" #format "_" kind "_3", "norm_backward_" #format "_" kind "_wide"}
+#define ENTRIES(format) {KIND(format, "rms"), KIND(format, "layer")}
         ENTRIES(f32), ENTRIES(bf16), ENTRIES(f16),
 #undef ENTRIES
+#undef KIND
     };
     const dw_format format = run->call.in[IN_X]->format;
     const backward_division d = divide(run);
     kernel_launch rows, sums;
     if (d.cols == 0) return DW_OK;
-    prepare(&rows, run, &d, entries[format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2][run->call.op->id == OP_layer_norm_backward][d.pieces - 1]);
+    prepare(&rows, run, &d, entries[format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2][run->call.op->id == OP_layer_norm_backward][d.is_wide ? BACKWARD_PIECES : d.pieces - 1]);
     cuda_grid(&rows, d.blocks, 1, 1);
     rows.block[0] = (uint32_t)(d.teams * d.group);
+    rows.shared_bytes = d.shared_bytes;
     if (d.rows > 0) TRY(launcher->add(launcher, &rows));
     prepare(&sums, run, &d, "norm_backward_sums");
-    cuda_grid(&sums, base_ceil_div(d.cols, BACKWARD_SUM_COLS), 1, 1);
+    cuda_grid(&sums, base_ceil_div(d.cols, BACKWARD_SUM_COLS), sums_of(run), 1);
     sums.block[0] = BACKWARD_SUM_WARPS * 32;
     return launcher->add(launcher, &sums);
 }
