@@ -27,10 +27,11 @@ dw_status loss_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_format format = run->call.in[LOGITS]->format;
     kernel_launch launch;
     const loss_arguments *arguments = loss_launch(run, "loss_rows", &launch);
-    launch.entry = entries[run->call.op->id == OP_cross_entropy_backward][format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2];
+    const bool is_backward = run->call.op->id == OP_cross_entropy_backward;
+    launch.entry = entries[is_backward][format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2];
     if (loss_is_empty(run, arguments)) return DW_OK;
     cuda_grid(&launch, arguments->nest.count, 1, 1);
-    launch.block[0] = LOSS_THREADS;
+    launch.block[0] = is_backward ? LOSS_THREADS : LOSS_ROW_THREADS;
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }

@@ -4,7 +4,7 @@
 
 #include "kernels/loss/loss_cuda.h"
 
-/* Threads of a block; pieces that a thread has of a row at a time are PIECES_MOST. */
-enum { LOSS_THREADS = 512 };
+/* Threads of a block, of the loss and of its gradient; pieces that a thread has of a row at a time are PIECES_MOST. */
+enum { LOSS_ROW_THREADS = 256, LOSS_THREADS = 512 };
 
 #endif
