@@ -1,4 +1,5 @@
-/* Chains of pointwise ops on a GPU: the host half of pointwise_chain (pointwise.cu), and of chain_vectors.cu, for whose machine the steps become instructions. */
+/* Chains of pointwise ops on a GPU: the host half of pointwise_chain (pointwise.cu), and of chain_vectors.cu and chain_packed.cu, for whose machine the steps become instructions. Short ones go past it
+ * (chain_short.c). */
 #include "kernels/pointwise/chain_cuda.h"
 
 #include <assert.h>
@@ -365,6 +366,7 @@ dw_status chain_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     for (int i = 0; i < run->call.n_in; i++) tensors[1 + i] = run->call.in[i];
     cuda_nest_tensors(&nest, 1 + run->call.n_in, tensors);
     if (nest.count == 0) return DW_OK;
+    if (chain_short_launch(run, &chain, &nest, &launch)) return launcher->add(launcher, &launch);
     chain_vector_arguments *arguments = cuda_launch(&launch, "chain_vectors", "chain_vectors", sizeof *arguments);
     vectors = nest;
     if (has_vectors(run, &chain) && lay_vectors(run, &vectors, arguments) && take_vectors(run, &chain, &launch, arguments)) return launcher->add(launcher, &launch);

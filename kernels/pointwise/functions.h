@@ -2,9 +2,14 @@
 #ifndef POINTWISE_FUNCTIONS_H
 #define POINTWISE_FUNCTIONS_H
 
+#include "kernel/kernel.h"
+#include "kernels/gpu/arguments.h"
 #include "op/op.h"
 
 /* The function of device code (pointwise_cuda.h) that the op is; POINTWISE_COUNT for cast and where. (pointwise_cuda.c) */
 int pointwise_function_of(op_id id);
+
+/* The launch of a chain of at most one function and one sum or product, all of one length side by side; false: it is another, or lies otherwise. nest: the result, then the operands. (chain_short.c) */
+bool chain_short_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
 
 #endif

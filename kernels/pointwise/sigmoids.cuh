@@ -24,10 +24,25 @@ DEVICE float soft_sigmoidf(float x) { return sigmoid(x); }
 DEVICE float soft_siluf(float x) { return silu(x); }
 DEVICE float soft_geluf(float x) { return gelu(x); }
 DEVICE float soft_gelu_tanhf(float x) { return gelu_tanh(x); }
+
+/* Slopes. Of gelu: the normal distribution's share below x, which gelu is x times, and x times its density. */
+DEVICE float soft_silu_slopef(float x) {
+    const float s = sigmoid(x);
+    return s * (1 + x * (1 - s));
+}
+DEVICE float soft_gelu_slopef(float x) {
+    const float share = fabsf(x) < 1e-30f ? 0.5f : gelu(x) * rcp(x);
+    return fmaf(x * 0.39894228f, ex2(x * x * -0.72134752f), share);
+}
+/* x sigmoid(u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3), and so sigmoid(u) (1 + x (1 - sigmoid(u)) u'). */
+DEVICE float soft_gelu_tanh_slopef(float x) {
+    const float square = x * x, s = sigmoid(x * fmaf(square, 0.07135482f, 1.59576912f));
+    return s * (1 + x * (1 - s) * fmaf(square, 0.21406445f, 1.59576912f));
+}
 #else
 OP_DEFINE_SIGMOIDS(DEVICE, float, FLOAT_NAME)
+OP_DEFINE_SLOPES(DEVICE, float, FLOAT_NAME)
 #endif
 OP_DEFINE_SLOPES(DEVICE, double, DOUBLE_NAME)
-OP_DEFINE_SLOPES(DEVICE, float, FLOAT_NAME)
 
 #endif
