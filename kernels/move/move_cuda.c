@@ -113,16 +113,21 @@ dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const
 
 cuda_part cuda_whole(const kernel_run *run, int operand) { return (cuda_part){.operand = operand, .tensor = *cuda_operand(run, operand)}; }
 
-dw_status cuda_fill_with(const kernel_run *run, kernel_launcher *launcher, int operand, uint64_t element) {
+static dw_status fill_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, uint64_t element) {
     kernel_launch launch;
     fill_arguments *arguments = cuda_launch(&launch, "move", "move_fill", sizeof *arguments);
-    const dw_tensor *to = cuda_operand(run, operand);
-    cuda_nest_tensors(&arguments->nest, 1, &to);
+    const dw_tensor *tensor = &to->tensor;
+    cuda_nest_tensors(&arguments->nest, 1, &tensor);
     if (arguments->nest.count == 0) return DW_OK;
-    cuda_take_array(&launch, run, operand, &arguments->to);
+    take_part(&launch, run, to, &arguments->to);
     arguments->element = element;
     cuda_grid_items(&launch, arguments->nest.count);
     return launcher->add(launcher, &launch);
+}
+
+dw_status cuda_fill_with(const kernel_run *run, kernel_launcher *launcher, int operand, uint64_t element) {
+    const cuda_part whole = cuda_whole(run, operand);
+    return fill_part(run, launcher, &whole, element);
 }
 
 bool cuda_is_in_place(const kernel_run *run, int index) { return run->call.in[index]->data != NULL && run->call.in[index]->data == run->call.out[index]->data; }
@@ -248,19 +253,41 @@ dw_status move_fill_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     return cuda_fill_with(run, launcher, KERNEL_RESULT, bits_of(run->call.out[0]->format, op_attr_real(run->call.attrs, OP_ATTR_value)));
 }
 
+/* What a pad puts around its operand: along each axis in front and behind, of the operand's own width along the axes before it. Few borders are filled by themselves, else the whole result is. */
+static dw_status fill_borders(const kernel_run *run, kernel_launcher *launcher, const int64_t *before) {
+    enum { FEW = 2 };
+    const dw_tensor *x = run->call.in[0];
+    const uint64_t bits = bits_of(run->call.out[0]->format, op_attr_real(run->call.attrs, OP_ATTR_value));
+    cuda_part rest = cuda_whole(run, KERNEL_RESULT);
+    int borders = 0;
+    for (int i = 0; i < x->rank; i++) borders += (before[i] > 0) + (rest.tensor.dims[i] - x->dims[i] - before[i] > 0);
+    if (borders > FEW) return fill_part(run, launcher, &rest, bits);
+    for (int i = 0; i < x->rank; i++) {
+        cuda_part border = rest;
+        border.tensor.dims[i] = before[i];
+        if (before[i] > 0) TRY(fill_part(run, launcher, &border, bits));
+        border.first = rest.first + (before[i] + x->dims[i]) * rest.tensor.strides[i];
+        border.tensor.dims[i] = rest.tensor.dims[i] - before[i] - x->dims[i];
+        if (border.tensor.dims[i] > 0) TRY(fill_part(run, launcher, &border, bits));
+        rest.first += before[i] * rest.tensor.strides[i];
+        rest.tensor.dims[i] = x->dims[i];
+    }
+    return DW_OK;
+}
+
 dw_status move_pad_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     const dim *before;
+    int64_t added[DW_MAX_RANK];
     cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
     op_attr_dims(run->call.attrs, OP_ATTR_before, &before);
     for (int i = 0; i < from.tensor.rank; i++) {
-        int64_t added;
-        TRY(dim_eval(run->call.context, before[i], run->call.symbols, &added));
-        if (added < 0 || added > to.tensor.dims[i] - from.tensor.dims[i])
+        TRY(dim_eval(run->call.context, before[i], run->call.symbols, &added[i]));
+        if (added[i] < 0 || added[i] > to.tensor.dims[i] - from.tensor.dims[i])
             return base_fail(run->call.context, DW_INVALID, "pad: axis %d of size %lld with %lld elements before does not lie within the result's %lld", i,
-                             (long long)from.tensor.dims[i], (long long)added, (long long)to.tensor.dims[i]);
-        to.first += added * to.tensor.strides[i];
+                             (long long)from.tensor.dims[i], (long long)added[i], (long long)to.tensor.dims[i]);
+        to.first += added[i] * to.tensor.strides[i];
     }
-    TRY(move_fill_cuda_shape(run, launcher));
+    TRY(fill_borders(run, launcher, added));
     return cuda_copy_part(run, launcher, &to, &from);
 }
 
