@@ -129,10 +129,11 @@ static double turn_us(const wgmma_tile *t, int64_t blocks, wgmma_steps steps) {
     return products > epilogue ? products : epilogue;
 }
 
-/* Tiles for few rows, of operands of 16 bits that lie straight, where they leave a quarter of the multiprocessors idle, take less: a start; of 32 columns, a tile; of splits by four that leave half of them idle, a block of k
+/* Tiles for few rows, of operands that lie straight, where they leave a quarter of the multiprocessors idle, take less: a start; of 32 columns, a tile; of splits by four that leave half of them idle, a block of k
  * and a tile, as measured with up to so many blocks for each part. As steps of BERT-base and -large of 128 tokens, and of GPT-2 with 16 and 64 texts, on an H200 take them (bench/results/h200/models.md, "Few rows by
- * tiles of our own"). Of ViT-large with 197 rows, where 128 thread blocks run, they take what the other estimate says or more: 8.3 and 18.5 us. */
-enum { BRIEF_BLOCKS = 16 };
+ * tiles of our own"). Of ViT-large with 197 rows, where 128 thread blocks run, they take what the other estimate says or more: 8.3 and 18.5 us.
+ * Of fp8 with scales by block that was measured of splits alone, with 6 blocks for each part. */
+enum { BRIEF_BLOCKS = 16, BRIEF_SCALED_BLOCKS = 6 };
 #define START_US 2
 #define BRIEF_START_US 0.9
 #define BRIEF_NARROW_US 0.8
@@ -140,8 +141,9 @@ enum { BRIEF_BLOCKS = 16 };
 #define BRIEF_SPLIT_US 2.2
 
 static bool is_brief(const wgmma_tile *t, int64_t blocks, int64_t units, int64_t most) {
-    if (t->at || t->bn || t->kind > WGMMA_F16) return false;
-    return t->splits == 4 ? blocks <= BRIEF_BLOCKS && 2 * units <= most : t->tile_m == 64 && 4 * units <= 3 * most;
+    const bool is_half = t->kind <= WGMMA_F16, is_scaled = t->kind == WGMMA_E4M3_BLOCK && blocks >= BRIEF_SCALED_BLOCKS;
+    if (t->at || t->bn) return false;
+    return t->splits == 4 ? (is_half || is_scaled) && blocks <= BRIEF_BLOCKS && 2 * units <= most : is_half && t->tile_m == 64 && 4 * units <= 3 * most;
 }
 
 static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, wgmma_steps steps, int multiprocessors) {
