@@ -267,8 +267,7 @@ INLINE void norm_backward(const int pieces, const int format, const bool centred
         cp_async_wait(1);
         work_row(pieces, format, centred, a, &t, base, room, odd, row, rooms + 2 * odd, &columns);
     }
-    cp_async_wait(0);
-    float *kept = (float *)(void *)room_bytes;   /* in place of the rows */
+    float *kept = (float *)(void *)room_bytes;   /* in place of the rows, of which none is on its way by now */
     store_columns(pieces, format, a, &t, 0, columns.weight, kept);
     if (centred) store_columns(pieces, format, a, &t, 1, columns.bias, kept);
 }
