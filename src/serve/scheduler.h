@@ -95,6 +95,7 @@ typedef struct scheduler {
     double landed;                      /* when the last one came */
     uint64_t updates;                   /* of the model's weights, that were noticed */
     bool is_prompt;                     /* the run that is planned reads some of a prompt for the first time */
+    bool prompts_turn;                  /* it has prompts alone, and texts that lack a token come next */
     double counted, spent[2];           /* seconds until there was what came of runs, [1] of those that read prompts; up to when they are counted */
     double run_s;                       /* what it took */
     dw_service_facts facts;             /* counters; pages and texts are counted when they are asked for */

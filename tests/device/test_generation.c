@@ -396,6 +396,52 @@ static void a_fault_of_a_kernel_ends_its_own_text(void **state) {
     dw_context_destroy(context);
 }
 
+/* Runs from a prompt of 200 tokens to its first one, while three texts make tokens; ids: of all. */
+static int64_t runs_of_a_prompt(dw_context *context, const char *device, int64_t ids[4][64], int64_t *meanwhile) {
+    enum { OTHERS = 3, PROMPT = 200 };
+    static dw_event events[256];
+    int64_t prompt[PROMPT], made[OTHERS + 1] = {0}, before = 0, runs = 0;
+    uint64_t requests[OTHERS + 1] = {0};
+    dw_service_facts facts;
+    dw_service *service;
+    dw_model *model = open_model(context, ALL, device);
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 4, .run_tokens = 64, .context = 256, .page_tokens = 16, .cache_bytes = 1 << 20, .flags = DW_SERVICE_NO_SHARING}, &service));
+    for (int k = 0; k < PROMPT; k++) prompt[k] = (int64_t)(num_random(3, (uint64_t)k) % VOCABULARY);
+    for (int i = 0; i < OTHERS; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 2 + i, .ids = prompt, .tokens = 40}, &requests[i]));
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        dw_service_measure(service, &facts);
+        for (int e = 0; e < count; e++) {
+            int i = 0;
+            while (requests[i] != events[e].request) i++;
+            if (events[e].id >= 0) ids[i][made[i]++] = events[e].id;
+        }
+        if (made[OTHERS] > 0 && runs == 0) runs = facts.runs - before, *meanwhile = made[0] - *meanwhile;
+        if (made[2] == 0 || requests[OTHERS] != 0) continue;
+        before = facts.runs, *meanwhile = made[0];
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = PROMPT, .ids = prompt, .tokens = 3}, &requests[OTHERS]));
+    }
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    return runs;
+}
+
+/* Of 64 tokens of a run a CPU gives the prompt 61. A GPU's texts have every other run, and the prompt's runs have 48 tokens, but for the rest of 8, which is few. */
+static void prompts_and_tokens_have_turns_on_a_gpu(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static int64_t here[4][64], there[4][64];
+    int64_t cpu_tokens = 0, tokens = 0;
+    const int64_t cpu_runs = runs_of_a_prompt(context, NULL, here, &cpu_tokens), runs = runs_of_a_prompt(context, DEVICE_NAME, there, &tokens);
+    assert_int_equal(cpu_runs, 4);
+    assert_in_range(runs, 9, 11);                 /* two more are under way */
+    assert_in_range(tokens, 4, 7);
+    assert_memory_equal(there, here, sizeof here);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 /* Texts end, or the service is not made: nothing hangs, nothing stays. */
 static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
     (void)state;
@@ -470,6 +516,7 @@ int main(void) {
         cmocka_unit_test(work_may_be_done_late),
         cmocka_unit_test(a_mask_waits_for_the_id_in_front_of_it),
         cmocka_unit_test(a_fault_of_a_kernel_ends_its_own_text),
+        cmocka_unit_test(prompts_and_tokens_have_turns_on_a_gpu),
         cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
