@@ -261,7 +261,7 @@ DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *ke
  *               or by as much as the device's kernel was off on the CPU's operands (root mean squares)
  *   perplexity  to 0.2 %, over texts of up to 256 tokens that the model draws in fp32, as many as bring the standard error of the difference to 0.05 %, 32 at most
  *               (where that leaves it above 0.067 %, to three standard errors); a simulated GPU gets one text, of which the rule of outputs holds, too
- *   text        the same wherever the margin is above ten times what the perturbations do to the logits (root mean square) */
+ *   text        of one call, and of a service, whose caches are pages: the same wherever the margin is above ten times what the perturbations do to the logits (root mean square) */
 DW_API dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                                  int json, dw_sink sink, void *user);
 /* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. With a communicator, which all ranks call it with, it runs the

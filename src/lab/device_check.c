@@ -1,11 +1,12 @@
 /* One precision on two machines: a GPU beside the CPU. Each kernel on the CPU's operands, outputs end to end beside what a perturbation does to them, perplexity and
- * greedy text; and whether all of it is what sums in another order explain. */
+ * greedy text, of one call and of a service; and whether all of it is what sums in another order explain. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "deepwell/serve.h"
 #include "lab/stepwise.h"
 
 enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, PERTURBATIONS = 8, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
@@ -19,6 +20,7 @@ typedef struct side {
     dw_session *session;
     dw_named_tensor *outputs;
     int64_t greedy[PROMPT + GREEDY], made;
+    int64_t served[GREEDY], served_made;     /* the same text of a service: of the GPU alone; -1: there are no pages */
 } side;
 
 static void close_session(side *side) {
@@ -89,6 +91,42 @@ static dw_status set_text(device_check *check, int64_t count, const int64_t *ids
 }
 
 /* Greedy text on both, and a drawn one, which becomes the inputs. */
+static dw_status take_served(device_check *check, dw_service *service, uint64_t request) {
+    dw_event events[2 * (GREEDY + 1)];
+    side *gpu = &check->gpu;
+    for (int busy = 1; busy;) {
+        TRY(dw_service_step(check->context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int i = 0; i < count; i++) {
+            if (events[i].end == DW_END_FAULT) return base_fail(check->context, DW_INTERNAL, "a text of a service: %s", events[i].message);
+            if (events[i].request == request && events[i].id >= 0) gpu->served[gpu->served_made++] = events[i].id;
+        }
+    }
+    return DW_OK;
+}
+
+/* The greedy text once more, by the step whose caches are pages, with the prompt backwards beside it. */
+static dw_status serve_greedy(device_check *check, int64_t greedy) {
+    const dw_service_options options = {.rows = 2, .run_tokens = 2 * PROMPT, .context = PROMPT + greedy};
+    dw_service *service;
+    dw_service_facts facts;
+    uint64_t requests[2];
+    int64_t ids[2][PROMPT];
+    for (int i = 0; i < PROMPT; i++) ids[0][i] = ids[1][PROMPT - 1 - i] = check->gpu.greedy[i];
+    check->gpu.served_made = -1;
+    TRY(dw_service_create(check->context, check->gpu.model, &options, &service));
+    dw_service_measure(service, &facts);
+    dw_status status = DW_OK;
+    for (int i = 0; i < 2 && status == DW_OK && facts.alone == NULL; i++)
+        status = dw_service_submit(check->context, service, &(dw_request){.count = PROMPT, .ids = ids[i], .tokens = greedy}, &requests[i]);
+    if (status == DW_OK && facts.alone == NULL) {
+        check->gpu.served_made = 0;
+        status = take_served(check, service, requests[0]);
+    }
+    dw_service_destroy(service);
+    return status;
+}
+
 static dw_status run_text(device_check *check, int64_t drawn, int64_t greedy) {
     int64_t made;
     const int64_t room = PROMPT + (drawn > greedy ? drawn : greedy);
@@ -104,6 +142,7 @@ static dw_status run_text(device_check *check, int64_t drawn, int64_t greedy) {
     TRY(set_text(check, PROMPT, check->text));   /* says now what it could not do later */
     TRY(generate(&check->cpu, greedy, 0, check->cpu.greedy, &check->cpu.made));
     TRY(generate(&check->gpu, greedy, 0, check->gpu.greedy, &check->gpu.made));
+    TRY(serve_greedy(check, greedy));
     TRY(generate(&check->cpu, drawn, 1, check->text, &made));
     return set_text(check, PROMPT + made, check->text);
 }
@@ -366,13 +405,13 @@ static void add_positions(device_check *check, const float *cpu, const float *gp
 }
 
 /* Where greedy text parts, the text up to there is run once more, for the margin and for what perturbations do there. */
-static dw_status add_greedy(device_check *check) {
+static dw_status add_greedy(device_check *check, const char *name, const int64_t *there, int64_t made) {
     int64_t at = 0;
-    const int64_t *here = check->cpu.greedy + PROMPT, *there = check->gpu.greedy + PROMPT;
-    while (at < check->cpu.made && at < check->gpu.made && here[at] == there[at]) at++;
-    const bool same = at == check->cpu.made && at == check->gpu.made;
+    const int64_t *here = check->cpu.greedy + PROMPT;
+    while (at < check->cpu.made && at < made && here[at] == there[at]) at++;
+    const bool same = at == check->cpu.made && at == made;
     json_t *row = json_pack("{s:I, s:I}", "tokens", (json_int_t)check->cpu.made, "same", (json_int_t)at);
-    json_object_set_new(check->facts, "greedy", row);
+    json_object_set_new(check->facts, name, row);
     double margin = INFINITY, moves = 0;
     if (!same) {
         float *logits;
@@ -397,7 +436,8 @@ static dw_status add_text(device_check *check) {
     TRY(values_of(&check->arena, &check->gpu.outputs[0].tensor, &gpu));
     add_positions(check, cpu, gpu);
     TRY(add_perplexity(check));
-    return add_greedy(check);
+    TRY(add_greedy(check, "greedy", check->gpu.greedy + PROMPT, check->gpu.made));
+    return check->gpu.served_made < 0 ? DW_OK : add_greedy(check, "served", check->gpu.served, check->gpu.served_made);
 }
 
 /* ---- the whole ---- */
@@ -461,20 +501,26 @@ static void print_kernels(text *out, const json_t *facts) {
     }
 }
 
+static void print_greedy(text *out, const char *name, const json_t *row) {
+    if (row == NULL) return;
+    if (count_of(row, "same") == count_of(row, "tokens")) {
+        text_printf(out, "%s: %lld tokens, all the same\n", name, count_of(row, "tokens"));
+    } else {
+        text_printf(out, "%s: the same for %lld of %lld tokens; then the two best are %.3e apart, and perturbations move logits by %.3e%s\n", name, count_of(row, "same"), count_of(row, "tokens"),
+                    number_of(row, "margin"), number_of(row, "moved"), verdict_of(row));
+    }
+}
+
 static void print_text(text *out, const json_t *facts) {
-    const json_t *perplexity = json_object_get(facts, "perplexity"), *greedy = json_object_get(facts, "greedy"), *best = json_object_get(facts, "best_tokens");
+    const json_t *perplexity = json_object_get(facts, "perplexity"), *best = json_object_get(facts, "best_tokens");
     const char *none = json_string_value(json_object_get(facts, "no_text"));
     if (none != NULL) text_printf(out, "no text: %s\n", none);
     if (none != NULL) return;
     text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; perturbations move that of the first text by up to %.4f %%%s\n",
                 count_of(perplexity, "tokens"), count_of(perplexity, "texts"), number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"),
                 100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "perturbed"), verdict_of(perplexity));
-    if (count_of(greedy, "same") == count_of(greedy, "tokens")) {
-        text_printf(out, "greedy text: %lld tokens, all the same\n", count_of(greedy, "tokens"));
-    } else {
-        text_printf(out, "greedy text: the same for %lld of %lld tokens; then the two best are %.3e apart, and perturbations move logits by %.3e%s\n", count_of(greedy, "same"),
-                    count_of(greedy, "tokens"), number_of(greedy, "margin"), number_of(greedy, "moved"), verdict_of(greedy));
-    }
+    print_greedy(out, "greedy text", json_object_get(facts, "greedy"));
+    print_greedy(out, "greedy text of a service", json_object_get(facts, "served"));
     text_printf(out, "best token of each position: differs in %lld of %lld, in %lld where the two best are more than %.0f times that apart%s\n", count_of(best, "differ"),
                 count_of(best, "positions"), count_of(best, "beyond"), MARGIN_TIMES, verdict_of(best));
 }

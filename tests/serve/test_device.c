@@ -185,6 +185,23 @@ static void pages_without_room_are_refused(void **state) {
     dw_context_destroy(context);
 }
 
+static void gather(void *user, const char *text, size_t length) {
+    char *told = user;
+    strncat(told, text, length < 65535 - strlen(told) ? length : 0);
+}
+
+/* dw_check_device holds the text of a service beside that of the CPU, too. */
+static void the_step_with_pages_is_checked(void **state) {
+    static char told[65536];
+    dw_context *context;
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_ok(context, dw_check_device(context, TEST_FIXTURES_DIR "/llama.pt2", &(dw_model_options){.device = "sim:h200", .precision = "bf16"}, 0, NULL, 0, gather, told));
+    assert_non_null(strstr(told, "greedy text of a service: 4 tokens, all the same"));
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
@@ -193,6 +210,7 @@ int main(void) {
         cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
         cmocka_unit_test(caches_without_room_are_refused),
         cmocka_unit_test(pages_without_room_are_refused),
+        cmocka_unit_test(the_step_with_pages_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
