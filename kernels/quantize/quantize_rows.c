@@ -1,4 +1,4 @@
-/* quantize on a GPU in one pass: the host half of quantize_rows.cu and quantize_long.cu. */
+/* quantize on a GPU in one pass: the host half of quantize_rows.cu, quantize_long.cu and quantize_squares.cu. */
 #include "kernels/quantize/quantize_rows.h"
 
 #include "kernels/gpu/host/host.h"
@@ -29,10 +29,6 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
     const num_format *info = num_info(out->format);
     if (!row_parts_reads(x->format)) {
         text_printf(why, "x is %s", dw_format_name(x->format));
-        return text_string(why);
-    }
-    if (info->rows > 1) {
-        text_printf(why, "scales of %s are for several rows", info->name);
         return text_string(why);
     }
     if (op_has_level(problem->attrs)) return "the second level is a number, not an operand";
@@ -80,8 +76,36 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     return launcher->add(launcher, &launch);
 }
 
+/* Scales of squares: a thread block each. */
+static dw_status shape_squares(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *x = run->call.in[0];
+    const num_format *info = num_info(run->call.out[0]->format);
+    const int last = x->rank - 1;
+    const int64_t rows = last > 0 ? x->dims[last - 1] : 1, cols = x->dims[last];
+    dw_tensor matrices = *x;
+    int64_t step;
+    kernel_launch launch;
+    quantize_squares_arguments *arguments = cuda_launch(&launch, "quantize_squares", x->format == DW_FORMAT_f32 ? "quantize_squares_f32" : x->format == DW_FORMAT_bf16 ? "quantize_squares_bf16" : "quantize_squares_f16", sizeof *arguments);
+    if (op_tensor_count(x) == 0) return DW_OK;
+    matrices.rank = last > 0 ? last : 1;
+    if (last == 0) matrices.dims[0] = 1;
+    const dw_tensor *of_nest = &matrices;
+    cuda_nest_lines(&arguments->matrices, matrices.rank - 1, 1, &of_nest, &step);
+    arguments->row_stride = last > 0 ? x->strides[last - 1] : 0;
+    arguments->x_step = x->strides[last];
+    arguments->rows = (int32_t)rows;
+    arguments->cols = (int32_t)cols;
+    cuda_take_array(&launch, run, 0, &arguments->x);
+    cuda_take_rows(&launch, run, KERNEL_RESULT, true, &arguments->out);
+    cuda_grid(&launch, op_tensor_count(x) / (rows * cols) * base_ceil_div(rows, info->rows) * base_ceil_div(cols, info->cols), 1, 1);
+    launch.block[0] = ROW_THREADS_MOST;
+    launch.overlaps = true;
+    return launcher->add(launcher, &launch);
+}
+
 dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("quantize_rows", ""), search_entries = ROW_ENTRIES("quantize_rows", "_search"), amax_entries = ROW_ENTRIES("quantize_rows", "_amax");
+    if (num_info(run->call.out[0]->format)->rows > 1) return shape_squares(run, launcher);
     kernel_launch launch;
     quantize_rows_arguments *arguments = cuda_launch(&launch, "quantize_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];

@@ -1,4 +1,4 @@
-/* The arguments of quantize_rows.cu and quantize_long.cu. */
+/* The arguments of quantize_rows.cu, quantize_long.cu and quantize_squares.cu. */
 #ifndef KERNELS_QUANTIZE_ROWS_H
 #define KERNELS_QUANTIZE_ROWS_H
 
@@ -19,5 +19,13 @@ typedef struct quantize_long_arguments {
     cuda_array x;
     int64_t x_step;
 } quantize_long_arguments;
+
+typedef struct quantize_squares_arguments {
+    cuda_nest matrices;           /* of x */
+    cuda_array x;
+    cuda_rows out;
+    int64_t row_stride, x_step;
+    int32_t rows, cols;           /* of a matrix */
+} quantize_squares_arguments;
 
 #endif
