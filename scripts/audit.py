@@ -16,6 +16,7 @@ instruction once, as the code of a wait that succeeds at once and of every branc
  cover     stages x cycles of a k-block, by the slower of its matrix instructions and of what the L2 cache gives: at least 1600; of tiles of at most 64 columns, which read main memory, or 64 KB in flight
  soften    attention by tcgen05, position alone: instructions of the loop of its softmax, with what blocks with hidden keys alone run, and global memory in it
  issue     the same: of the loop of its products, a tile and a block of keys
+ bound     the same: matrix instructions of a block of keys over the slowest of what it takes: at least 65 % of heads of 64, of 16 bits, 85 % of 96 and 90 % of wider ones
  powers    the same: powers of 2 by special function units of a row's 128 keys, all but those that the entry makes by multiplying and adding, and one for what a largest score that has moved costs
  epilogue  it runs under the products of the next tile, and takes no longer than those of the shortest k claimed"""
 import fnmatch
@@ -135,6 +136,7 @@ class Count(NamedTuple):
     load: float
     findings: list            # (check, how much)
     powers: int = 0           # of attention: powers of 2 by special function units, of a row's block of keys
+    bound: float = 0          # of attention: its bound, of the rate of matrix instructions
 
 
 def matrix_share(loop, tile):
@@ -170,13 +172,13 @@ def audit_load(loop, tile, findings):
     return len(loop.instructions)
 
 
-def bytes_a_cycle(chip):
-    """What the L2 cache gives to each multiprocessor."""
-    return next(float(row["value"]) for row in rows("src/chip/chip.def", "CHIP_MEASURED", CHIP_MEASURED) if (row["chip"], row["rate"]) == (chip, "operands"))
+def rate_of(chip, rate):
+    """Of a multiprocessor, a cycle; one that nobody knows bounds nothing."""
+    return next((float(row["value"]) for row in rows("src/chip/chip.def", "CHIP_MEASURED", CHIP_MEASURED) if (row["chip"], row["rate"]) == (chip, rate)), float("inf"))
 
 
 def audit_tile(tile, chip, findings):
-    cycles, in_flight = tile.stages * max(tile.cycles, tile.stage_bytes / bytes_a_cycle(chip)), tile.stages * tile.stage_bytes
+    cycles, in_flight = tile.stages * max(tile.cycles, tile.stage_bytes / rate_of(chip, "operands")), tile.stages * tile.stage_bytes
     if cycles < LEAST_COVER and not (tile.columns <= 64 and in_flight >= LEAST_IN_FLIGHT):
         findings.append(("cover", f"{cycles:.0f}"))
     if not tile.overlaps:
@@ -185,6 +187,7 @@ def audit_tile(tile, chip, findings):
 
 # ---- attention ----------------------------------------------------------------------------------------------------------------
 
+LEAST_BOUND = {64: 65, 96: 85, 128: 90, 192: 90, 256: 90}   # % of the matrix rate, of heads up to so wide; codes of heads of 64 gain nothing, as powers of 2 bind
 HIDING, SELDOM = 3 * 128, 24      # what hides keys of a row: two tests and a choice each; what a largest score that has moved costs besides
 
 
@@ -196,35 +199,49 @@ def attention_claims():
 def attention_tiles():
     """{entry: its row of kernels/attention/tcgen05/tiles.def, or of codes.def beside it} of those that hide by position alone."""
     columns = "name width value_width emulated scores texts codes blocks".split()
-    found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns)}
+    found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns) if row["scores"] == "ATTENTION_PLAIN"}
     for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", columns):
         if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0":
             found.update({f"attention_tcgen05_{element}_{row['name']}": row for element in ("bf16", "f16")})
     return found
 
 
+def bound_of(row, issue):
+    """The part of the matrix rate that a tile and a block of keys may have, in %: cycles of the four resources of a multiprocessor beside them, as src/kernel/attend.c has them, on the chip whose special function
+    units the entry is for."""
+    chip, pairs = "b300" if "_ex2" in row["name"] else "b200", 128 * 128
+    matrix = pairs * (int(row["width"]) * (16 if row["codes"] == "ATTEND_HALVES" else 8) + int(row["value_width"]) * 16) / 256 / rate_of(chip, "mma")
+    return 100 * matrix / max(matrix, pairs * (1 - int(row["emulated"]) / 8) / rate_of(chip, "ex2"), pairs * 6 / rate_of(chip, "tmem"), issue)
+
+
 def audit_attention(blocks, row, findings):
+    is_wide = int(row["value_width"]) > 128
     has_codes, has_key_scale, has_scales = row["codes"] != "ATTEND_HALVES", row["codes"] == "ATTEND_E4M3", row["codes"] == "ATTEND_MXFP8"
     claims, pairs, steps = attention_claims(), 128 // 2 * int(row["emulated"]) // 8, int(row["width"]) // (32 if has_codes else 16) + 128 // 16
     softens = [loop for loop in loops_around(blocks, ("STTM",), ("SYNCS", "MUFU")) if loop.count("MUFU") > 0]   # those that scale sums have none of their own
     multiplies = loops_around(blocks, MATRIX, WAIT)
-    if len(softens) != 1 or len(multiplies) != 1:
-        findings.append(("formula", f"{len(softens)} loops of softmax and {len(multiplies)} of products, one of each is wanted"))
-        return 0, 0
+    if len(softens) != 1 or len(multiplies) != 1 + is_wide:
+        findings.append(("formula", f"{len(softens)} loops of softmax and {len(multiplies)} of products, one of each is wanted, of wide heads two of products"))
+        return 0, 0, 0
     most = claims["SOFTEN_INSTRUCTIONS"] + claims["EMULATED_INSTRUCTIONS"] * pairs + HIDING + SELDOM + has_key_scale * claims["FACTOR_INSTRUCTIONS"]
     if len(softens[0].instructions) > most or softens[0].count(*GLOBAL) > has_key_scale:
         findings.append(("soften", f"{len(softens[0].instructions)}"))
     powers = sum(i.name.startswith("MUFU.EX2") for i in softens[0].instructions)
     if powers != 128 - 2 * pairs + 1:
         findings.append(("powers", f"{powers}"))
-    each = len(multiplies[0].instructions) / 2
-    if each > claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps + has_key_scale * claims["CODES_INSTRUCTIONS"] + has_scales * claims["SCALES_INSTRUCTIONS"]:
+    turns = 4 if is_wide else 0.5   # of its loops, of a block of one tile
+    each, products, copies = (turns * sum(numbers) for numbers in zip(*((len(loop.instructions), loop.count(*MATRIX), loop.count("UTCCP")) for loop in multiplies)))
+    claimed = turns * claims["WIDE_INSTRUCTIONS"] if is_wide else claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps + has_key_scale * claims["CODES_INSTRUCTIONS"] + has_scales * claims["SCALES_INSTRUCTIONS"]
+    if each > claimed:
         findings.append(("issue", f"{each:g}"))
-    if multiplies[0].count(*MATRIX) != 2 * steps:
-        findings.append(("formula", f"{multiplies[0].count(*MATRIX)} matrix instructions of two tiles' block, {2 * steps} are needed"))
-    if multiplies[0].count("UTCCP") != 2 * 2 * has_scales:
-        findings.append(("formula", f"{multiplies[0].count('UTCCP')} copies of scales of two tiles' block, {2 * 2 * has_scales} are needed"))
-    return each, powers
+    if products != steps:
+        findings.append(("formula", f"{products:g} matrix instructions of a tile's block, {steps} are needed"))
+    if copies != 2 * has_scales:
+        findings.append(("formula", f"{copies:g} copies of scales of a tile's block, {2 * has_scales} are needed"))
+    bound = bound_of(row, len(softens[0].instructions) - HIDING - SELDOM + claims["CORRECT_INSTRUCTIONS"] + each)
+    if bound < LEAST_BOUND[int(row["width"])] and not (has_codes and int(row["width"]) == 64):
+        findings.append(("bound", f"{bound:.1f}"))
+    return each, powers, bound
 
 
 def audit_function(image, entry, blocks, tile):
@@ -242,8 +259,8 @@ def audit_function(image, entry, blocks, tile):
         findings.append(("narrow", f"{narrow}"))
     attention = attention_tiles().get(entry)
     if attention is not None:
-        each, powers = audit_attention(blocks, attention, findings)
-        return Count(image, entry, each, 0, findings, powers)
+        each, powers, bound = audit_attention(blocks, attention, findings)
+        return Count(image, entry, each, 0, findings, powers, bound)
     if tile is None:
         return Count(image, entry, 0, 0, findings)
     if not multiplies or not loads:
@@ -338,7 +355,7 @@ def main():
     if "--table" in arguments:
         for count in sorted(counts):
             if count.multiply > 0:
-                more = f"powers {count.powers:4d}" if count.powers else f"load {count.load:4g}"
+                more = f"powers {count.powers:4d}  bound {count.bound:5.1f} %" if count.powers else f"load {count.load:4g}"
                 print(f"{count.image:28s} {count.entry:44s} multiply {count.multiply:6g}  {more}")
     lines = judge(counts, read_expected(), not named)
     print("\n".join(lines + [f"{len(counts)} entries of {len(paths)} images: {len(lines)} findings that are not expected"]))

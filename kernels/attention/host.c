@@ -58,13 +58,18 @@ const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, 
                     dw_format_name(in[ATTENTION_K]->format), dw_format_name(in[ATTENTION_V]->format), dw_format_name(out->format), dw_format_name(q), dw_format_name(k));
         return text_string(why);
     }
-    for (int i = ATTENTION_MASK; i < problem->n_in; i++)
-        if (in[i] != NULL && i != ATTENTION_SINK) return "q and k are in blocks, and there is a mask, a bias, or rows, positions or pages of a cache";
-    if (op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0)) return "q and k are in blocks, and scores have a cap, or a scale that is not positive";
+    for (int i = ATTENTION_ROW; i < problem->n_in; i++)
+        if (in[i] != NULL) return "q and k are in blocks, and there are rows, positions or pages of a cache";
     if (!dim_is_constant(in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
     if (width % 16 == 0 && value_width % 8 == 0 && width > 0 && value_width > 0 && width <= ATTENTION_CODES_WIDTH && value_width <= ATTENTION_CODES_WIDTH) return NULL;
     text_printf(why, "heads are %lld and %lld wide; of codes it takes multiples of 16 and of 8 up to %d", (long long)width, (long long)value_width, ATTENTION_CODES_WIDTH);
     return text_string(why);
+}
+
+const char *attention_refuses_scores_of_codes(const kernel_problem *problem) {
+    for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS && i < problem->n_in; i++)
+        if (problem->in[i] != NULL) return "q and k are in blocks, and there is a mask or a bias";
+    return op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0) ? "q and k are in blocks, and scores have a cap, or a scale that is not positive" : NULL;
 }
 
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in) {

@@ -88,6 +88,30 @@ static void codes_take_less_of_wide_heads(void **state) {
     assert_true(e.bound.seconds < 0.8 * halves && m.bound.seconds < 0.85 * halves);
 }
 
+/* One tile of 128 queries reads what two tiles of narrower heads share, so the L2 cache is near to its limit; products bind, as its pieces come in time. */
+static void products_bind_heads_of_256(void **state) {
+    (void)state;
+    const bounded b = bounded_of("b200", "attention bf16[2,16,8192,256] bf16[2,16,8192,256] bf16[2,16,8192,256] scale=0.06");
+    print_message("b200, d256: %.1f %% of the matrix rate, %s, %.0f us predicted; of the L2 cache %.0f %%\n", 100 * b.bound.part, kernel_resource_words(b.bound.limit), 1e6 * b.bound.seconds,
+                  100 * b.bound.cycles[KERNEL_RESOURCE_l2] / b.bound.cycles[KERNEL_RESOURCE_mma]);
+    assert_string_equal(b.entry, "attention_tcgen05_bf16_d256");
+    assert_int_equal(b.bound.limit, KERNEL_RESOURCE_mma);
+    assert_true(b.bound.part >= 0.90);
+}
+
+/* What more than position hides, and what wide heads have besides, goes by entries of its own, none of them plain. */
+static void masks_have_entries(void **state) {
+    (void)state;
+    static const struct { const char *line, *entry; } calls[] = {
+        {"attention mxfp8[8,12,512,64] mxfp8[8,12,512,64] bf16[8,12,512,64] bool[8,1,1,512] scale=0.125", "attention_tcgen05_mxfp8_d64_masked"},
+        {"attention fp8_1x128[8,12,512,128] fp8_128x128[8,12,512,128] bf16[8,12,512,128] bool[8,1,1,512] scale=0.09", "attention_tcgen05_e4m3_d128_masked"},
+        {"attention mxfp8[8,12,512,128] mxfp8[8,12,512,128] bf16[8,12,512,128] - f32[12,512,512] scale=0.09", "attention_tcgen05_mxfp8_d128_general"},
+        {"attention bf16[1,8,2048,256] bf16[1,4,2048,256] bf16[1,4,2048,256] scale=0.06 softcap=50 causal=true", "attention_tcgen05_bf16_d256_general"},
+        {"attention bf16[1,8,2048,192] bf16[64,8,64,192] bf16[64,8,64,128] - - - i32[2048] i32[2048] i32[1,64] scale=0.07 causal=true", "attention_tcgen05_bf16_d256_texts"},
+    };
+    for (size_t i = 0; i < COUNT_OF(calls); i++) assert_string_equal(bounded_of("b200", calls[i].line).entry, calls[i].entry);
+}
+
 /* FlashAttention 4 on a B200, as its authors publish it: full attention of 16384 keys. A bound above which a kernel runs is none; one of which it reaches less than half says little. */
 static void no_public_time_is_shorter(void **state) {
     (void)state;
@@ -115,6 +139,8 @@ int main(void) {
         cmocka_unit_test(products_bind_wide_heads),
         cmocka_unit_test(a_chip_of_fast_powers_emulates_none),
         cmocka_unit_test(codes_take_less_of_wide_heads),
+        cmocka_unit_test(products_bind_heads_of_256),
+        cmocka_unit_test(masks_have_entries),
         cmocka_unit_test(no_public_time_is_shorter),
         cmocka_unit_test(a_causal_mask_takes_about_half),
     };

@@ -14,7 +14,7 @@ INLINE float2 listen(const attend_place *p, int tile, int row, uint32_t phase) {
     return said;
 }
 
-/* Sums of the thread's row. Products of the block before have ended, as scores that were issued behind them have come. */
+/* Sums of the thread's row. Products of the block before have ended, as scores that were issued behind them have come, or as was waited for. */
 INLINE void scale_sums(const attend_shape s, uint32_t sums, float factor) {
     if (!agreed(factor != 1)) return;
     tcgen05_fence_after();
@@ -94,8 +94,8 @@ INLINE float weight_again(const attention_arguments *p, const attend_shape s, fl
     return ex2(fmaf(product, p->scale * LOG2_E, -max * (p->scale * LOG2_E)));
 }
 
-/* A row by one warp, straight from memory and without the keys of no weight, into its place among the results. */
-INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int row_of_tile) {
+/* A row by one warp, straight from memory and without the keys of no weight, into its place among the results, columns from `from` on, as many as are staged at a time. */
+INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int row_of_tile, const int from) {
     const attention_arguments *p = &g->call;
     const int batch = batch_of(g, u), head = head_of(g, u), lane = threadIdx.x % 32;
     const attention_view view = seen_by(g, s, batch, row->query);
@@ -105,7 +105,7 @@ INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape 
     const uint64_t v = p->v.data + 2 * shared * p->v_strides[1];
     const float max = row->max == -INFINITE ? 0 : row->max;
 #pragma unroll 1
-    for (int col = lane; agreed(col < (int)p->value_width); col += 32) {
+    for (int col = from + lane; agreed(col < min((int)p->value_width, from + attend_out_columns(s.sizes) * ATTEND_COLUMN)); col += 32) {
         float total = 0;
 #pragma unroll 1
         for (int i = 0; i < view.count; i++) {
@@ -117,25 +117,25 @@ INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape 
             if (weight != 0 && col < (int)p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col)), total);
         }
         const float y = row->sum == 0 ? 0 : total / row->sum;   /* a row that sees nothing is 0 */
-        const uint32_t at = out + col / ATTEND_COLUMN * ATTEND_COLUMN_BYTES + row_of_tile * ROW_BYTES + ((col % ATTEND_COLUMN / 8 ^ row_of_tile % 8) << 4) + col % 8 * 2;
+        const uint32_t at = out + (col - from) / ATTEND_COLUMN * ATTEND_COLUMN_BYTES + row_of_tile * ROW_BYTES + ((col % ATTEND_COLUMN / 8 ^ row_of_tile % 8) << 4) + col % 8 * 2;
         if (col < (int)p->value_width) st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
     }
 }
 
 /* ---- results ---- */
 
-/* Sums over their row's sum to the staging; true where one is NaN while their row's sum is not: a key of no weight holds one, or an infinity. */
-INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t sums, bool any, float sum, uint32_t out, int row_of_tile) {
+/* Sums over their row's sum to the staging, those of columns from `from` on, as many as are staged at a time; true where one is NaN while their row's sum is not: a key of no weight holds one, or an infinity. */
+INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t sums, bool any, float sum, uint32_t out, int row_of_tile, const int from) {
     const bool is_bf16 = g->call.out.format == CUDA_bf16;
     const float factor = sum == 0 ? 0 : 1 / sum;
     bool wrong = false;
 #pragma unroll 1
-    for (int part = 0; part < attend_columns(s.value_width) * ATTEND_COLUMN; part += PART) {
+    for (int part = 0; part < attend_out_columns(s.sizes) * ATTEND_COLUMN; part += PART) {
         uint32_t raw[PART];
 #pragma unroll
         for (int i = 0; i < PART; i++) raw[i] = 0;
-        if (any && part < s.value_width) {
-            tmem_load_x32(raw, sums + part);
+        if (any && from + part < s.value_width) {
+            tmem_load_x32(raw, sums + from + part);
             tmem_wait_load();
         }
 #pragma unroll
@@ -162,14 +162,14 @@ INLINE void store_lse(const attention_tcgen05_arguments *g, const attend_shape s
     store_float(&g->lse, at, max < INFINITE ? max + logf(row->sum) : NOT_A_NUMBER);
 }
 
-INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int first_row, bool wrong) {
+INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const ended_row *row, uint32_t out, int first_row, bool wrong, const int from) {
     uint32_t left = __ballot_sync(0xffffffff, wrong && row->query < (int)g->call.queries);
     __syncwarp();
 #pragma unroll 1
     while (left != 0) {
         const int lane = __ffs((int)left) - 1;
         const ended_row other = row_of_lane(row, lane);
-        repeat_row(g, s, u, &other, out, first_row + lane);
+        repeat_row(g, s, u, &other, out, first_row + lane, from);
         left &= left - 1;
     }
 }
@@ -190,21 +190,24 @@ INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape
         wait_for_tmem(p->sums + tile * BARRIER_BYTES, turns->whole[tile]);
         turns->whole[tile] ^= 1;
     }
-    if (!s.blocks) {
-        mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
-        turns->out[slot] ^= 1;
+#pragma unroll
+    for (int from = 0; from < attend_columns(s.value_width) * ATTEND_COLUMN; from += attend_out_columns(s.sizes) * ATTEND_COLUMN) {
+        if (!s.blocks) {
+            mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
+            turns->out[slot] ^= 1;
+        }
+        const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile, from);
+        if (from == 0) store_lse(g, s, u, &row);
+        if (agreed(wrong)) repeat_rows(g, s, u, &row, out, warp * 32, wrong, from);
+        if (s.blocks) {
+            __syncwarp();
+            store_blocks(g, u, row.query, out, row_of_tile);
+            __syncwarp();
+            return;
+        }
+        fence_proxy_async();
+        arrive(ring_full(p->out_ring, slot));
     }
-    const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile);
-    store_lse(g, s, u, &row);
-    if (agreed(wrong)) repeat_rows(g, s, u, &row, out, warp * 32, wrong);
-    if (s.blocks) {
-        __syncwarp();
-        store_blocks(g, u, row.query, out, row_of_tile);
-        __syncwarp();
-        return;
-    }
-    fence_proxy_async();
-    arrive(ring_full(p->out_ring, slot));
 }
 
 INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
@@ -212,6 +215,7 @@ INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_sha
     const uint32_t sums = p->tmem + ATTEND_SUMS + (warp * 32 << 16);
     correct_turns turns = {{0, 0}, {0, 0}, {1, 1}};
     bool any = false;
+    int place = 0;
     attend_unit u;
     for (int number = 0; next_unit(g, s, p, number, &u); number++) {
         any = u.begin < u.end || (any && !u.opens);
@@ -223,9 +227,14 @@ INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_sha
                 if (!is_begin(&u, block)) {
                     const float factor = listen(p, tile, row_of_tile, turns.said[tile]).x;
                     turns.said[tile] ^= 1;
+                    if (s.tiles == 1) {   /* the block's scores were multiplied in front of the last block's values */
+                        wait_for_tmem(p->sums + tile * BARRIER_BYTES, turns.whole[tile]);
+                        turns.whole[tile] ^= 1;
+                    }
                     scale_sums(s, sums + tile * ATTEND_SUMS_STEP, factor);
                 }
-                arrive_behind_tmem(p->ready + tile * BARRIER_BYTES);
+                arrive_behind_tmem(p->ready + (s.tiles == 1 ? place : tile) * BARRIER_BYTES);
+                place ^= 1;
             }
         }
         if (!u.closes) continue;

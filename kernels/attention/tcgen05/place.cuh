@@ -17,7 +17,7 @@ enum { TILE_WARPS = 4, ROW_BYTES = 128 };
 typedef struct attend_shape {
     int element;
     attend_sizes sizes;
-    int width, value_width, stages, outs;   /* of the sizes */
+    int width, value_width, stages, outs, tiles;   /* of the sizes */
     int scores;                   /* ATTENTION_PLAIN; _MASKED: with a bool mask of keys that queries share; _GENERAL: capped, with any mask or bias, or the scale is not positive */
     int texts;                    /* queries may be of several texts, keys a ring or in pages */
     int codes;                    /* what q and k are */
@@ -26,19 +26,21 @@ typedef struct attend_shape {
 
 /* Are a row's scores products times the scale, rather than products? */
 INLINE bool is_scaled(const attend_shape s) { return s.scores == ATTENTION_GENERAL; }
+/* Are scales of codes parts of what becomes an exponent of 2? Of scores that are scaled they have been multiplied by. */
+INLINE bool has_factors(const attend_shape s) { return s.codes == ATTEND_E4M3 && !is_scaled(s); }
 
 typedef struct attend_place {
     uint32_t q, kv, out, q_scales, k_scales, said, caches;   /* smem; said: [2][128] pairs, from softmax to corrections; caches: beside published units */
     tile_schedule units;
     ring_barriers kv_ring, q_ring, out_ring, said_ring;   /* of the last three a stage is a tile's */
-    uint32_t scores, ready, rest, sums, read;   /* barriers [2]: scores are there; sums are corrected and three quarters of the weights there; the last quarter is; all sums are there; with mxfp8: scores are in registers */
+    uint32_t scores, ready, rest, sums, read;   /* barriers [2], of a place of scores each: scores are there; sums are corrected and three quarters of the weights there; the last quarter is; all sums are there, of one tile those of a block; with mxfp8: scores are in registers */
     uint32_t tmem_at, tmem;
 } attend_place;
 
 INLINE attend_place place_of(const attend_shape s, uint32_t shared) {
     attend_place p;
     p.q = shared;
-    p.kv = p.q + ATTEND_TILES * attend_q_bytes(s.sizes);
+    p.kv = p.q + s.tiles * attend_q_bytes(s.sizes);
     p.out = p.kv + s.stages * attend_stage_bytes(s.sizes);
     p.q_scales = p.out + s.outs * attend_out_bytes(s.sizes);
     p.k_scales = p.q_scales + ATTEND_TILES * ATTEND_SCALE_TILE;
@@ -58,12 +60,12 @@ INLINE attend_place place_of(const attend_shape s, uint32_t shared) {
     return p;
 }
 
-/* Warps that read a published unit: all but the one that publishes. */
-enum { UNIT_READERS = ATTEND_THREADS / 32 - 1 };
+/* Warps that read a published unit: all but the one that publishes, and of units of one tile those of the other tile's softmax, which have nothing to do. */
+INLINE constexpr int unit_readers(const attend_shape s) { return ATTEND_THREADS / 32 - 1 - (ATTEND_TILES - s.tiles) * TILE_WARPS; }
 
 /* By one thread. */
 INLINE void init_barriers(const attend_shape s, const attend_place *p) {
-    schedule_init(p->units, UNIT_READERS);
+    schedule_init(p->units, unit_readers(s));
     ring_init(p->kv_ring, s.stages, 1, 1);
     ring_init(p->q_ring, ATTEND_TILES, 1, 1);
     ring_init(p->out_ring, s.outs, TILE_WARPS, 1);
@@ -114,8 +116,8 @@ INLINE int keys_end(const attention_tcgen05_arguments *g, int query) { return mi
 
 /* Heads in bunches, of a bunch the last units first, since with a causal mask they are the longest. Thread blocks take units forwards in one round and backwards in the next. Blocks are those that
  * one of the unit's queries sees, where they have neither rows nor positions. */
-INLINE attend_unit unit_at(const attention_tcgen05_arguments *g, int number) {
-    const int heads = (int)(g->call.batches * g->call.heads), rows = ATTEND_TILES * ATTEND_ROWS;
+INLINE attend_unit unit_at(const attention_tcgen05_arguments *g, const attend_shape s, int number) {
+    const int heads = (int)(g->call.batches * g->call.heads), rows = attend_unit_rows(s.sizes);
     const schedule_place place = schedule_in_bands(number, heads, g->units, g->heads_together);
     attend_unit unit;
     unit.head = place.row;
@@ -135,24 +137,24 @@ INLINE void publish(const attend_shape s, const attend_place *p, int *turn, cons
         ring_wait_empty(p->units.ring, slot);
         if (threadIdx.x % 32 == 0) st_shared_u32(p->caches + slot.stage * 16, (uint32_t)unit->cache);
     }
-    const uint32_t number = (uint32_t)unit->first / (ATTEND_TILES * ATTEND_ROWS);
+    const uint32_t number = (uint32_t)unit->first / attend_unit_rows(s.sizes);
     schedule_publish(p->units, (*turn)++, make_uint4((uint32_t)unit->head, number << 2 | (uint32_t)unit->closes << 1 | (uint32_t)unit->opens, (uint32_t)unit->begin, (uint32_t)unit->end));
 }
 
 /* ---- texts ---- */
 
-enum { LANE_QUERIES = ATTEND_TILES * ATTEND_ROWS / 32 };
+enum { MOST_LANE_QUERIES = ATTEND_TILES * ATTEND_ROWS / 32 };
 
 /* What one lane's queries of a unit see: row of the caches, -1 of none, and slots [low, high). */
-typedef struct lane_views { int cache[LANE_QUERIES], low[LANE_QUERIES], high[LANE_QUERIES]; } lane_views;
+typedef struct lane_views { int cache[MOST_LANE_QUERIES], low[MOST_LANE_QUERIES], high[MOST_LANE_QUERIES]; } lane_views;
 
-INLINE void read_views(const attention_arguments *p, int batch, int first, lane_views *views) {
+INLINE void read_views(const attention_arguments *p, const int queries, int batch, int first, lane_views *views) {
 #pragma unroll 1
-    for (int i = 0; i < LANE_QUERIES; i++) {
+    for (int i = 0; i < queries; i++) {
         const attention_view view = view_of(p, batch, first + i);
         const bool wraps = view.start + view.count > (int)p->keys;
 #pragma unroll
-        for (int k = 0; k < LANE_QUERIES; k++) {
+        for (int k = 0; k < queries; k++) {
             if (k != i) continue;
             views->cache[k] = view.count > 0 ? view.cache : -1;
             views->low[k] = wraps ? 0 : view.start;
@@ -162,16 +164,16 @@ INLINE void read_views(const attention_arguments *p, int batch, int first, lane_
 }
 
 /* A text of the unit's queries that was not taken yet, in the order of their numbers as they lie in lanes; its queries are taken. -1: there is none. */
-INLINE int take_text(lane_views *views, int *low, int *high) {
+INLINE int take_text(const int queries, lane_views *views, int *low, int *high) {
     int own = -1;
 #pragma unroll
-    for (int i = LANE_QUERIES - 1; i >= 0; i--) own = views->cache[i] >= 0 ? views->cache[i] : own;
+    for (int i = queries - 1; i >= 0; i--) own = views->cache[i] >= 0 ? views->cache[i] : own;
     const uint32_t there = __ballot_sync(0xffffffff, own >= 0);
     if (there == 0) return -1;
     const int cache = __shfl_sync(0xffffffff, own, __ffs((int)there) - 1);
     *low = INT32_MAX, *high = 0;
 #pragma unroll
-    for (int i = 0; i < LANE_QUERIES; i++) {
+    for (int i = 0; i < queries; i++) {
         if (views->cache[i] != cache) continue;
         *low = min(*low, views->low[i]);
         *high = max(*high, views->high[i]);
@@ -184,24 +186,25 @@ INLINE int take_text(lane_views *views, int *low, int *high) {
     return cache;
 }
 
-INLINE bool has_texts(const lane_views *views) {
+INLINE bool has_texts(const int queries, const lane_views *views) {
     bool any = false;
 #pragma unroll
-    for (int i = 0; i < LANE_QUERIES; i++) any = any || views->cache[i] >= 0;
+    for (int i = 0; i < queries; i++) any = any || views->cache[i] >= 0;
     return agreed(any);
 }
 
 /* A unit whose queries have rows or positions, part by part. */
 INLINE void publish_texts(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int *turn, attend_unit *unit) {
+    const int queries = attend_unit_rows(s.sizes) / 32;
     lane_views views;
     int low, high;
-    read_views(&g->call, batch_of(g, unit), unit->first + threadIdx.x % 32 * LANE_QUERIES, &views);
+    read_views(&g->call, queries, batch_of(g, unit), unit->first + threadIdx.x % 32 * queries, &views);
     unit->begin = unit->end = 0, unit->closes = false;
 #pragma unroll 1
     while (!unit->closes) {
-        const int cache = take_text(&views, &low, &high);
+        const int cache = take_text(queries, &views, &low, &high);
         if (cache >= 0) unit->cache = cache, unit->begin = low / ATTEND_KEYS, unit->end = (high + ATTEND_KEYS - 1) / ATTEND_KEYS;
-        unit->closes = !has_texts(&views);
+        unit->closes = !has_texts(queries, &views);
         publish(s, p, turn, unit);
         unit->opens = false;
     }
@@ -269,7 +272,7 @@ INLINE void publish_units(const attention_tcgen05_arguments *g, const attend_sha
     for (int round = 0;; round++) {
         const int number = round * blocks + (round % 2 == 0 ? (int)blockIdx.x : blocks - 1 - (int)blockIdx.x);
         if (number >= count) break;
-        attend_unit unit = unit_at(g, number);
+        attend_unit unit = unit_at(g, s, number);
         if (s.scores == ATTENTION_MASKED) trim(g, &unit);
         if (s.texts && (g->call.has_row || g->call.has_position)) publish_texts(g, s, p, &turn, &unit);
         else publish(s, p, &turn, &unit);
@@ -280,10 +283,10 @@ INLINE void publish_units(const attention_tcgen05_arguments *g, const attend_sha
 /* Unit, or part of one, number turn of the thread block; by a whole warp. false: there is none. */
 INLINE bool next_unit(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int turn, attend_unit *unit) {
     const uint4 x = schedule_wait(p->units, turn);
-    unit->head = (int)x.x, unit->first = (int)(x.y >> 2) * (ATTEND_TILES * ATTEND_ROWS), unit->begin = (int)x.z, unit->end = (int)x.w;
+    unit->head = (int)x.x, unit->first = (int)(x.y >> 2) * attend_unit_rows(s.sizes), unit->begin = (int)x.z, unit->end = (int)x.w;
     unit->opens = !s.texts || (x.y & 1) != 0, unit->closes = !s.texts || (x.y & 2) != 0;
     unit->cache = s.texts && !schedule_is_end(x) ? (int)ld_shared_u32(p->caches + ring_reader_turn(turn, ATTEND_UNITS).stage * 16) : batch_of(g, unit);
-    unit->tiles = unit->first + ATTEND_ROWS < (int)g->call.queries ? 2 : 1;
+    unit->tiles = s.tiles > 1 && unit->first + ATTEND_ROWS < (int)g->call.queries ? 2 : 1;
     __syncwarp();
     if (threadIdx.x % 32 == 0) schedule_release(p->units, turn);
     return !schedule_is_end(x);

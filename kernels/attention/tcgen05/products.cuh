@@ -12,15 +12,16 @@ INLINE void load_rows(const tensor_map *map, uint32_t to, uint32_t full, const i
     for (int i = 0; i < columns; i++) tma_load_4d(to + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, row, head, batch, cache);
 }
 
-/* Keys in pages come in pieces, a box to each page or part of one, a piece to a lane; of pages that are not there zeros, which is what TMA reads behind the last page. */
-INLINE void load_pieces(const attention_arguments *p, const tensor_map *map, uint32_t to, uint32_t full, const int columns, int block, int head, int cache) {
-    const int rows = piece_rows(p), lane = threadIdx.x % 32, slot = block * ATTEND_KEYS + lane * rows;
-    if (lane * rows >= ATTEND_KEYS) return;
+/* Keys from slot `first` on in pages come in pieces, a box to each page or part of one, a piece to a lane; of pages that are not there zeros, which is what TMA reads behind the last page. Columns from
+ * from_column on. */
+INLINE void load_pieces(const attention_arguments *p, const tensor_map *map, uint32_t to, uint32_t full, const int columns, const int keys, int from_column, int first, int head, int cache) {
+    const int rows = min(p->page, keys), lane = threadIdx.x % 32, slot = first + lane * rows;
+    if (lane * rows >= keys) return;
     const int page = entry_at(p, cache, slot);
     const bool there = page >= 0 && page < p->pages;
 #pragma unroll
     for (int i = 0; i < columns; i++)
-        tma_load_4d(to + lane * rows * ROW_BYTES + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, slot % p->page, head, there ? page : p->pages, TMA_EVICT_LAST);
+        tma_load_4d(to + lane * rows * ROW_BYTES + i * keys * ROW_BYTES, map, full, (from_column + i) * ATTEND_COLUMN, slot % p->page, head, there ? page : p->pages, TMA_EVICT_LAST);
 }
 
 INLINE void load_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const uint64_t *map, const int columns, ring_turn *turn, bool issues, int block, int head, int cache) {
@@ -31,7 +32,7 @@ INLINE void load_block(const attention_tcgen05_arguments *g, const attend_shape 
         if (!s.texts || g->call.page == 0) load_rows((const tensor_map *)map, to, full, columns, block * ATTEND_KEYS, head, cache, TMA_EVICT_LAST);
     }
     __syncwarp();
-    if (s.texts && g->call.page != 0) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, block, head, cache);
+    if (s.texts && g->call.page != 0) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, ATTEND_KEYS, 0, block * ATTEND_KEYS, head, cache);
     ring_next(turn, s.stages);
 }
 
@@ -243,15 +244,15 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
 
 /* ---- stores ---- */
 
-/* Staged results of a tile to memory, as many rows as there are. By one thread. */
-INLINE void store_tile(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t from, const attend_unit *unit, int row) {
+/* Staged results of a tile to memory, columns from from_column on, as many rows as there are. By one thread. */
+INLINE void store_tile(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t from, const attend_unit *unit, int row, int from_column) {
 #pragma unroll
-    for (int i = 0; i < attend_columns(s.value_width); i++)
-        tma_store_4d((const tensor_map *)g->map_out, from + i * ATTEND_COLUMN_BYTES, i * ATTEND_COLUMN, row, head_of(g, unit), batch_of(g, unit));
+    for (int i = 0; i < attend_out_columns(s.sizes); i++)
+        tma_store_4d((const tensor_map *)g->map_out, from + i * ATTEND_COLUMN_BYTES, (from_column + i) * ATTEND_COLUMN, row, head_of(g, unit), batch_of(g, unit));
     tma_commit();
 }
 
-/* Where there is room for one tile's results only, the second tile's wait for the first one's. */
+/* Results of a unit in parts: of each tile, or of the two halves of one tile's columns. Where there is room for one part only, the second waits for the first. */
 INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
     const bool issues = elect_one();
     uint32_t phase[ATTEND_TILES] = {0, 0};
@@ -259,14 +260,14 @@ INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape
     for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
         if (!unit.closes || s.blocks) continue;   /* results in blocks are stored by those who correct */
 #pragma unroll
-        for (int tile = 0; tile < ATTEND_TILES; tile++) {
-            const int slot = tile % s.outs;
-            if (tile >= unit.tiles) break;
+        for (int part = 0; part < ATTEND_TILES; part++) {
+            const int slot = part % s.outs, parts = s.tiles == 1 ? ATTEND_TILES : unit.tiles;
+            if (part >= parts) break;
             mbarrier_wait(ring_full(p->out_ring, slot), phase[slot]);
             phase[slot] ^= 1;
             if (!issues) continue;
-            store_tile(g, s, p->out + slot * attend_out_bytes(s.sizes), &unit, unit.first + tile * ATTEND_ROWS);
-            if (tile + s.outs < unit.tiles) {
+            store_tile(g, s, p->out + slot * attend_out_bytes(s.sizes), &unit, unit.first + (s.tiles == 1 ? 0 : part * ATTEND_ROWS), s.tiles == 1 ? part * attend_out_columns(s.sizes) : 0);
+            if (part + s.outs < parts) {
                 tma_wait_read(0);
                 mbarrier_arrive(ring_empty(p->out_ring, slot));
             }

@@ -194,8 +194,8 @@ INLINE void finish_part(const attention_arguments *p, const seen_row *row, bool 
     if (p->has_mask) hide_masked(row->extra.mask, first, keys, scores);
 }
 
-/* The products of a block at `at`. */
-INLINE void finish_products(const attention_arguments *p, const seen_row *row, uint32_t at, int first) {
+/* The products of a block at `at`. factor: of e4m3 codes, what products are to be multiplied by. */
+INLINE void finish_products(const attention_arguments *p, const attend_shape s, const seen_row *row, uint32_t at, int first, float factor) {
     const bool in_fours = lies_in_fours(p, row->extra);
 #pragma unroll 1
     for (int part = 0; part < ATTEND_KEYS; part += GENERAL_PART) {
@@ -205,7 +205,7 @@ INLINE void finish_products(const attention_arguments *p, const seen_row *row, u
         tmem_load_x32(raw, at + part);
         tmem_wait_load();
 #pragma unroll
-        for (int i = 0; i < GENERAL_PART; i++) scores[i] = __uint_as_float(raw[i]);
+        for (int i = 0; i < GENERAL_PART; i++) scores[i] = s.codes == ATTEND_E4M3 ? __uint_as_float(raw[i]) * factor : __uint_as_float(raw[i]);
         finish_part(p, row, agreed(!in_fours) ? false : true, first + part, scores);
 #pragma unroll
         for (int i = 0; i < GENERAL_PART; i++) raw[i] = __float_as_uint(scores[i]);
@@ -245,8 +245,8 @@ INLINE f32_pair exponents_of(const attend_shape s, f32_pair scores, f32_pair uni
 
 INLINE uint32_t pack_pair(const int element, float2 x) { return element == ELEMENT_BF16 ? cvt_bf16x2(x.x, x.y) : cvt_f16x2(x.x, x.y); }
 
-/* Weights to tensor memory at `to`, a quarter of the block at a time: products begin when three are there. */
-INLINE void give_weights(const attend_shape s, const attend_place *p, const soft_row *row, int tile, uint32_t to, float unit, float *scores) {
+/* Weights to tensor memory at `to`, a quarter of the block at a time: products begin when three are there. place: of the scores. */
+INLINE void give_weights(const attend_shape s, const attend_place *p, const soft_row *row, int place, uint32_t to, float unit, float *scores) {
     const f32_pair units = pair_of_f32(unit, unit), shifts = pair_of_f32(-row->shift, -row->shift);
 #pragma unroll
     for (int quarter = 0; quarter < 4; quarter++) {
@@ -261,7 +261,7 @@ INLINE void give_weights(const attend_shape s, const attend_place *p, const soft
         tmem_store_words_x16(to + quarter * (ATTEND_KEYS / 8), packed);
         if (quarter < 2) continue;
         tmem_wait_store();
-        arrive_behind_tmem((quarter == 2 ? p->ready : p->rest) + tile * BARRIER_BYTES);
+        arrive_behind_tmem((quarter == 2 ? p->ready : p->rest) + place * BARRIER_BYTES);
     }
 }
 
@@ -293,10 +293,10 @@ INLINE seen_row seen_of(const attention_tcgen05_arguments *g, const attend_shape
     return row;
 }
 
-/* Scores of a block, in registers: those of keys that the row does not see are -inf. */
-INLINE void score_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t at, int block, uint4 bits, block_pages pages, float *scores) {
+/* Scores of a block, in registers: those of keys that the row does not see are -inf. factor: of codes, of scores that are scaled. */
+INLINE void score_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t at, int block, uint4 bits, block_pages pages, float factor, float *scores) {
     const int first = block * ATTEND_KEYS;
-    if (s.scores == ATTENTION_GENERAL) finish_products(&g->call, row, at, first);
+    if (s.scores == ATTENTION_GENERAL) finish_products(&g->call, s, row, at, first, factor);
     read_scores(at, scores);
     if (s.texts) hide_slots(&g->call, row, first, scores);
     else hide_keys(row->view.start - first, row->view.start + row->count - first, scores);
@@ -324,10 +324,11 @@ INLINE float take_key_scale(const attention_arguments *p, const attend_shape s, 
     return own;
 }
 
-/* Four warps, of one tile. */
+/* Four warps, of one tile. place: of the block's scores; that of the tile, or, where there is one tile, of every other block. */
 INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, int tile) {
     const int warp = threadIdx.x / 32 % TILE_WARPS, row_of_tile = warp * 32 + threadIdx.x % 32;
-    const uint32_t at = p->tmem + tile * ATTEND_KEYS + (warp * 32 << 16);
+    const uint32_t lanes = p->tmem + (warp * 32 << 16);
+    int place = tile;
     float unit = unit_of(&g->call, s);
     row_scale scale = {1, 1, 0};
     uint32_t said = 1, phase = 0;
@@ -339,12 +340,12 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
         const int query = u.first + tile * ATTEND_ROWS + row_of_tile;
         if (u.opens) {
             scale = scale_of_row(g, s, &u, query);
-            if (s.codes == ATTEND_E4M3) unit = unit_of(&g->call, s) * scale.factor;
+            if (has_factors(s)) unit = unit_of(&g->call, s) * scale.factor;
             row = begin_row(g, s, head_of(g, &u), scale.factor);
             seen = seen_of(g, s, &u, query);
         }
         if (s.texts) seen.count = seen.view.cache == u.cache ? seen.view.count : 0;
-        if (s.scores != ATTENTION_PLAIN) seen.extra = extra_of(&g->call, u.cache, head_of(g, &u), query);
+        if (s.scores != ATTENTION_PLAIN) seen.extra = extra_of(&g->call, u.cache, head_of(g, &u), min(query, (int)g->call.queries - 1));
 #pragma unroll 1
         for (int block = u.begin; block < u.end; block++) {
             float scores[ATTEND_KEYS];
@@ -352,17 +353,20 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
             block_pages pages = {0, 0};
             if (s.scores == ATTENTION_MASKED) bits = read_bits(&g->call, seen.extra.mask, block);
             if (s.texts && g->call.page != 0) pages = read_pages(&g->call, u.cache, block);
-            wait_for_tmem(p->scores + tile * BARRIER_BYTES, phase);
-            phase ^= 1;
-            score_block(g, s, &u, &seen, at, block, bits, pages, scores);
+            const uint32_t at = lanes + place * ATTEND_KEYS;
+            wait_for_tmem(p->scores + place * BARRIER_BYTES, phase);
+            phase ^= s.tiles > 1 || place == 1;
+            const float keys = take_key_scale(&g->call, s, &scale, block);
+            score_block(g, s, &u, &seen, at, block, bits, pages, keys * scale.factor, scores);
             if (s.codes == ATTEND_MXFP8) arrive_behind_tmem(p->read + tile * BARRIER_BYTES);
-            const float keys = take_key_scale(&g->call, s, &scale, block), largest = largest_of(scores);
-            const float factor = raise_row(s, &row, unit, s.codes == ATTEND_E4M3 ? keys * largest : largest);
+            const float largest = largest_of(scores);
+            const float factor = raise_row(s, &row, unit, has_factors(s) ? keys * largest : largest);
             if (!is_begin(&u, block)) say(p, tile, row_of_tile, &said, factor, 0);
-            give_weights(s, p, &row, tile, at, s.codes == ATTEND_E4M3 ? unit * keys : unit, scores);
+            give_weights(s, p, &row, place, at, has_factors(s) ? unit * keys : unit, scores);
             row.sum = fmaf(row.sum, factor, sum_of(scores));
+            if (s.tiles == 1) place ^= 1;
         }
-        if (u.closes) say(p, tile, row_of_tile, &said, row.sum, s.codes == ATTEND_E4M3 ? row.max * scale.factor : row.max);
+        if (u.closes) say(p, tile, row_of_tile, &said, row.sum, has_factors(s) ? row.max * scale.factor : row.max);
     }
 }
 

@@ -27,7 +27,7 @@ static const tcgen05_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-enum { MOST_WIDTH = 192, MOST_VALUE_WIDTH = 128 };
+enum { MOST_WIDTH = 256, MOST_VALUE_WIDTH = 256, MOST_MASKED_WIDTH = 128 };
 
 /* What entries of a q in this format have. */
 static int codes_of(dw_format q) { return q == DW_FORMAT_fp8_1x128 ? ATTEND_E4M3 : q == DW_FORMAT_mxfp8 ? ATTEND_MXFP8 : ATTEND_HALVES; }
@@ -86,13 +86,15 @@ static tcgen05_kind kind_of(const op_call *call) {
     if (!attention_is_general(call)) return kind;
     const bool is_scaled = op_operand(call, ATTENTION_BIAS) != NULL || op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
     const bool is_shared = mask != NULL && (mask->rank < 2 || mask->dims[mask->rank - 2] == 1);   /* by all queries */
-    kind.scores = !is_scaled && is_shared && !kind.texts && call->in[ATTENTION_Q]->dims[3] <= MOST_VALUE_WIDTH ? ATTENTION_MASKED : ATTENTION_GENERAL;
+    kind.scores = !is_scaled && is_shared && !kind.texts && call->in[ATTENTION_Q]->dims[3] <= MOST_MASKED_WIDTH && call->in[ATTENTION_V]->dims[3] <= MOST_MASKED_WIDTH ? ATTENTION_MASKED : ATTENTION_GENERAL;
     return kind;
 }
 
 /* As counted in machine code (README.md), of a block: instructions of a softmax warp, and those that a pair of powers of 2 costs more by multiplying and adding; of a tile, of the warps that
  * correct and multiply, which share a scheduler with them. */
 enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 44, STEP_INSTRUCTIONS = 7 };
+/* Of wide heads, of the warp that multiplies: a piece of keys and one of values. */
+enum { WIDE_INSTRUCTIONS = 84 };
 /* What codes cost more: of e4m3 a softmax warp for scales of keys, and the warp that multiplies; with mxfp8 the latter, which waits and copies scales. */
 enum { FACTOR_INSTRUCTIONS = 15, CODES_INSTRUCTIONS = 4, SCALES_INSTRUCTIONS = 28 };
 /* The same of what is done besides, as it stands in the source and was not counted: bits of a mask; caps, biases and masks where products lie, which read 128 scores once more. */
@@ -107,10 +109,10 @@ static double seen_of(const op_call *call) {
     return each > 0 ? work.flops / each : 0;
 }
 
-/* Texts that a unit of 256 queries goes through the keys of, on average. */
-static double texts_of(const op_call *call) {
+/* Texts that a unit of so many queries goes through the keys of, on average. */
+static double texts_of(const op_call *call, int unit_rows) {
     const dw_tensor *q = call->in[ATTENTION_Q];
-    const double rows = (double)attention_rows(call), queries = (double)q->dims[2], units = (double)base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const double rows = (double)attention_rows(call), queries = (double)q->dims[2], units = (double)base_ceil_div(q->dims[2], unit_rows);
     const double texts = op_operand(call, ATTENTION_ROW) == NULL ? 1 : (rows < queries ? rows : queries) / (units > 0 ? units : 1);
     return texts > 1 ? texts : 1;
 }
@@ -120,14 +122,15 @@ static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
     const bool is_halves = e->sizes.codes == ATTEND_HALVES;
     const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / (is_halves ? 16.0 : 32.0) + ATTEND_KEYS / 16.0;
+    const double products = attend_is_wide(e->sizes) ? ATTEND_WIDE_PIECES * WIDE_INSTRUCTIONS : MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps;
     const int besides = (e->sizes.scores == ATTENTION_MASKED ? MASKED_INSTRUCTIONS : e->sizes.scores == ATTENTION_GENERAL ? GENERAL_INSTRUCTIONS : 0) +
                         (e->sizes.codes == ATTEND_E4M3 ? FACTOR_INSTRUCTIONS + CODES_INSTRUCTIONS : e->sizes.codes == ATTEND_MXFP8 ? SCALES_INSTRUCTIONS : 0);
-    const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = ATTEND_TILES, .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
+    const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = attend_tiles(e->sizes), .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
                                   .functions = op_attr_real(call->attrs, OP_ATTR_softcap) > 0 ? 2 : 0,
-                                  .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps + besides,
-                                  .stages = attend_stages(e->sizes)};
+                                  .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + products + besides,
+                                  .stages = attend_stages(e->sizes) / attend_pieces(e->sizes)};
     const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)attention_slots(call),
-                                   .seen = seen_of(call), .texts = texts_of(call), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = 2};   /* of blocks, too: what is quantised decides which entry makes it, so that a result has the bits of a plain one that is quantised */
+                                   .seen = seen_of(call), .texts = texts_of(call, attend_unit_rows(e->sizes)), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = 2};   /* of blocks, too: what is quantised decides which entry makes it, so that a result has the bits of a plain one that is quantised */
     kernel_attend_bound_of(&kernel, &size, run->chip, bound);
 }
 
@@ -160,13 +163,13 @@ static const tcgen05_entry *entry_of(const kernel_run *run, bool in_blocks) { re
 
 static const char *takes(const kernel_run *run, bool in_blocks, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q];
-    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_ROWS);
     const bool has_codes = codes_of(q->format) != ATTEND_HALVES;
     const char *reason = has_codes ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
     if (reason == NULL) reason = takes_pages(&run->call, why);
     if (reason != NULL) return reason;
     if (in_blocks && find_writer(run) == NULL) return kernel_because(why, "no entry writes blocks of heads of this width, of codes, or of scores that more than position hides");
-    if (entry_of(run, in_blocks) == NULL) return kernel_because(why, "heads are %lld wide, and it takes more than %d without masks, biases, caps, rows, positions and pages alone", (long long)q->dims[3], MOST_VALUE_WIDTH);
+    if (entry_of(run, in_blocks) == NULL) return kernel_because(why, "no entry takes heads of this width");
     if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / (units > 0 ? units : 1)) return NULL;
     return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
 }
@@ -231,11 +234,11 @@ static dw_status launch_entry(const kernel_run *given, bool in_blocks, kernel_la
     const kernel_run *run = attention_by_heads(given, &by_heads);
     const tcgen05_entry *e = entry_of(run, in_blocks);
     const dw_tensor *q = run->call.in[ATTENTION_Q];
-    const int64_t heads = q->dims[0] * q->dims[1], units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const int64_t heads = q->dims[0] * q->dims[1], units = base_ceil_div(q->dims[2], attend_unit_rows(e->sizes));
     kernel_launch launch;
     attention_tcgen05_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS;
+    const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS, value_rows = attend_is_wide(e->sizes) && rows > ATTEND_WIDE_KEYS ? ATTEND_WIDE_KEYS : rows;
     if (e->sizes.codes != ATTEND_HALVES) {
         attention_take_codes(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q, &g->q_scales);
         attention_take_codes(&launch, run, ATTENTION_K, rows, g->map_k, &g->k_scales);
@@ -243,7 +246,7 @@ static dw_status launch_entry(const kernel_run *given, bool in_blocks, kernel_la
         attention_take_map(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q);
         attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
     }
-    attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
+    attention_take_map(&launch, run, ATTENTION_V, value_rows, g->map_v);
     if (in_blocks) take_blocks(&launch, given, g);
     else attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
     take_lse(&launch, run, g);

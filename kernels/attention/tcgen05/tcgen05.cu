@@ -6,6 +6,7 @@
  *   warps 0-3, 4-7    of a tile: scores -> registers, largest, factor -> said_full;  weights -> tmem -> ready, rest;  at last sum and largest -> said_full
  *   warps 8-11    said_full -> sums scaled in tmem where a largest score has grown -> ready;  at last sums -> registers -> results in smem -> out_full
  *   warp 13       out_full -> TMA out -> out_empty
+ *   (of one tile, wide.cuh: warps 0-3 alone, of every block; warps 4-7 end)
  *   warp 15       which units: a head's 256 queries and the blocks of keys that they see; where queries are of several texts, of one text after the other
  *
  * Of codes scores are products of e4m3: their fp32 scales, of a row of q and of 128 keys, are parts of what becomes an exponent of 2. With mxfp8 the matrix instructions apply scales, which warp 14 brings and warp 12
@@ -21,6 +22,7 @@
 #include "kernels/attention/tcgen05/correct.cuh"
 #include "kernels/attention/tcgen05/products.cuh"
 #include "kernels/attention/tcgen05/soften.cuh"
+#include "kernels/attention/tcgen05/wide.cuh"
 
 /* All threads have come here. */
 INLINE void meet(void) {
@@ -48,7 +50,7 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     if (warp < CORRECT_WARP) {
         if (s.texts) setmaxnreg_inc(176);
         else setmaxnreg_inc(184);
-        soften_units(g, s, &p, warp / TILE_WARPS);
+        if (s.tiles == ATTEND_TILES || warp < TILE_WARPS) soften_units(g, s, &p, warp / TILE_WARPS);
     } else if (warp < MULTIPLY_WARP) {
         if (s.texts) setmaxnreg_dec(96);
         else setmaxnreg_dec(88);
@@ -56,7 +58,9 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     } else {
         if (s.texts) setmaxnreg_dec(64);
         else setmaxnreg_dec(56);
-        if (warp == MULTIPLY_WARP) multiply_units(g, s, &p);
+        if (warp == MULTIPLY_WARP && s.tiles == 1) multiply_wide(g, s, &p);
+        else if (warp == MULTIPLY_WARP) multiply_units(g, s, &p);
+        else if (warp == LOAD_WARP && s.tiles == 1) load_wide(g, s, &p);
         else if (warp == LOAD_WARP) load_units(g, s, &p);
         else if (warp == STORE_WARP) store_units(g, s, &p);
         else publish_units(g, s, &p);
@@ -73,7 +77,7 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
     static_assert(attend_stages(name##_sizes) >= 2 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "two stages fit in shared memory");                \
     extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAMED(ENTRIES, name)(const __grid_constant__ attention_tcgen05_arguments arguments) {           \
         constexpr attend_sizes sizes = name##_sizes;                                                                                                               \
-        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), sizes.scores, sizes.texts, sizes.codes, sizes.blocks};                              \
+        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes), attend_outs(sizes), attend_tiles(sizes), sizes.scores, sizes.texts, sizes.codes, sizes.blocks};                              \
         attend_units(&arguments, shape);                                                                                                                           \
     }
 #ifdef CODES

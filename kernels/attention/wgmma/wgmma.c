@@ -58,7 +58,9 @@ static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
 const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
     const char *reason = attention_refuses_cached(problem);
     if (reason != NULL) return reason;
-    return dw_format_is_block(problem->in[ATTENTION_Q]->format) ? attention_refuses_codes(problem, DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, why) : attention_reject_half_operands(problem, why);
+    if (!dw_format_is_block(problem->in[ATTENTION_Q]->format)) return attention_reject_half_operands(problem, why);
+    reason = attention_refuses_codes(problem, DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, why);
+    return reason != NULL ? reason : attention_refuses_scores_of_codes(problem);
 }
 
 /* ---- which entry, how long ---- */
