@@ -69,7 +69,7 @@ static const dw_tensor *operand_of(const kernel_run *run, int index) {
 static_assert((int)KERNEL_MAP_BYTE == CUDA_TENSOR_U8 && (int)KERNEL_MAP_F16 == CUDA_TENSOR_F16 && (int)KERNEL_MAP_F32 == CUDA_TENSOR_F32 && (int)KERNEL_MAP_BF16 == CUDA_TENSOR_BF16 &&
                   (int)KERNEL_MAP_PADDED_4 == CUDA_TENSOR_16U4_ALIGN16, "types of maps");
 static_assert((int)KERNEL_SWIZZLE_NONE == CUDA_SWIZZLE_NONE && (int)KERNEL_SWIZZLE_64 == CUDA_SWIZZLE_64 && (int)KERNEL_SWIZZLE_128 == CUDA_SWIZZLE_128, "swizzles of maps");
-static_assert((int)KERNEL_PROMOTION_NONE == CUDA_PROMOTION_NONE && (int)KERNEL_PROMOTION_256 == CUDA_PROMOTION_256, "promotions of maps");
+static_assert((int)KERNEL_PROMOTION_NONE == CUDA_PROMOTION_NONE && (int)KERNEL_PROMOTION_128 == CUDA_PROMOTION_128 && (int)KERNEL_PROMOTION_256 == CUDA_PROMOTION_256, "promotions of maps");
 
 static dw_status encode_map(device *device, const kernel_run *run, const kernel_map *map, void *to) {
     static const uint32_t ones[KERNEL_MAP_RANK] = {1, 1, 1, 1, 1};

@@ -139,7 +139,7 @@ typedef struct kernel_slot {
 
 /* What tensor maps are made of, by the numbers of the driver interface, which the device asserts. */
 typedef enum kernel_map_type { KERNEL_MAP_BYTE = 0, KERNEL_MAP_F16 = 6, KERNEL_MAP_F32 = 7, KERNEL_MAP_BF16 = 9, KERNEL_MAP_PADDED_4 = 14 } kernel_map_type;   /* PADDED_4: 16 elements of 4 bits to 16 bytes of shared memory, of which the first 8 have them */
-enum { KERNEL_SWIZZLE_NONE = 0, KERNEL_SWIZZLE_64 = 2, KERNEL_SWIZZLE_128 = 3, KERNEL_PROMOTION_NONE = 0, KERNEL_PROMOTION_256 = 3 };
+enum { KERNEL_SWIZZLE_NONE = 0, KERNEL_SWIZZLE_64 = 2, KERNEL_SWIZZLE_128 = 3, KERNEL_PROMOTION_NONE = 0, KERNEL_PROMOTION_128 = 2, KERNEL_PROMOTION_256 = 3 };
 
 /* A tensor map of a view of an operand or of the workspace: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1. fill 1: elements
  * out of bounds are NaN, else 0. */

@@ -79,11 +79,11 @@ static decode_division divide(const op_call *call) {
     return d;
 }
 
-/* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
+/* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100 and an H200: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     const bool codes = dw_format_is_block(k->format);
-    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.65 : 0.83;
+    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.65 : 0.97;
     return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (part * chip_bytes_per_s(run->chip));
 }
 
