@@ -1,14 +1,10 @@
 /* From sums in tensor memory to results in registers: factors, the post list, stores of a row. A thread has one row and TCGEN05_CHUNK neighbouring columns, as tcgen05.ld 32x32b gives
- * them. The functions of one number are epilogue.cuh's. */
+ * them. What is computed of them: compute.cuh. */
 #ifndef KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
 #define KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
 
 #include "kernels/gpu/ptx/tcgen05.cuh"
-#include "kernels/gemm/epilogue.cuh"
-
-enum { TCGEN05_CHUNK = 16 };
-
-#define EACH_COLUMN _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
+#include "kernels/gemm/tcgen05/compute.cuh"
 
 /* A row of the result and the first of the thread's columns; rows, end: of the result, or the row behind the group's last. What is outside is computed, from operands taken as 0, and not
  * stored. bias: the row of a bias that has several: the result's, or the group's number; factors: number of column 0's factor. */
@@ -47,10 +43,13 @@ typedef struct row_brought { int step; uint32_t box; int word; } row_brought;
 
 /* Words of a lane's row lie as those of results do, swizzled. */
 INLINE uint32_t box_word(uint32_t box, int row, int word) { return box + row * 128 + (word ^ row % 8) * 16; }
+/* Word number word + i, of the place of word: a multiple of the power of two that i is below. */
+INLINE uint32_t next_word(uint32_t place, int i) { return place ^ i * 16; }
 
 INLINE void load_brought(const int format, const row_brought *brought, float *x) {
+    const uint32_t from = box_word(brought->box, threadIdx.x % 32, brought->word);
 #pragma unroll
-    for (int i = 0; i < row_words(format == MATMUL_f32 ? 4 : 2); i++) unpack_word(format, i, ld_shared_u32x4(box_word(brought->box, threadIdx.x % 32, brought->word + i)), x);
+    for (int i = 0; i < row_words(format == MATMUL_f32 ? 4 : 2); i++) unpack_word(format, i, ld_shared_u32x4(next_word(from, i)), x);
 }
 
 INLINE void row_operand(const matmul_step *step, float *values, const row_place p, const row_brought *brought) {
@@ -70,26 +69,16 @@ INLINE void row_operand(const matmul_step *step, float *values, const row_place 
     } else {
         EACH_COLUMN x[i] = p.col + i < p.end ? load_operand(step, row * step->row_stride + (p.col + i) * step->col_stride) : 0;
     }
-    combine(step, TCGEN05_CHUNK, values, x);
+    if (step->step == MATMUL_POST_mul) multiply_each(values, x);
+    else add_each(values, x);
 }
 
 /* ---- steps ---- */
 
-INLINE float row_function(int step, float y) {
-    switch (step) {
-    case MATMUL_POST_relu: return relu(y);
-    case MATMUL_POST_silu: return silu(y);
-    case MATMUL_POST_gelu: return gelu(y);
-    case MATMUL_POST_gelu_tanh: return gelu_tanh(y);
-    case MATMUL_POST_tanh: return tanh_exp(y);
-    default: return sigmoid(y);
-    }
-}
-
 INLINE void row_step(const matmul_step *step, float *values, const row_place p, const row_brought *brought) {
     const bool takes = step->step == MATMUL_POST_bias || step->step == MATMUL_POST_add || step->step == MATMUL_POST_mul;
     if (takes) row_operand(step, values, p, brought);
-    else EACH_COLUMN values[i] = row_function(step->step, values[i]);
+    else activate(step->step, values);
 }
 
 /* What a row's sums are multiplied by, whatever the column. */
@@ -103,11 +92,11 @@ INLINE float row_factor(const matmul_epilogue *e, int row, int rows) {
 INLINE void multiply_factors(const matmul_epilogue *e, float factor, float *values, const row_place p) {
     const uint64_t from = e->col_factors + (p.factors + p.col) * 4ll;
     float x[TCGEN05_CHUNK];
-    EACH_COLUMN values[i] *= factor;
+    multiply_all(values, factor);
     if (e->col_factors == 0) return;
     if (lies_in_words(from, p.col, p.end)) load_words(MATMUL_f32, from, x);
     else EACH_COLUMN x[i] = factor_at(e->col_factors, p.factors + p.col + i, p.col + i < p.end);
-    EACH_COLUMN values[i] *= x[i];
+    multiply_each(values, x);
 }
 
 /* ---- all together ---- */
@@ -182,7 +171,7 @@ INLINE void row_results(const matmul_epilogue *e, const row_sums *sums, float fa
             multiply_factors(e, factor, values, here);
             number = -1;
         } else {
-            apply_halving(e->steps[number].step, TCGEN05_CHUNK, values, others);
+            gate(e->steps[number].step, values, others);
         }
     }
 }

@@ -28,31 +28,32 @@ INLINE void store_begin_box(store_boxes *boxes) {
     __syncwarp();
 }
 
-/* Parts of 16 columns of a box. */
+/* Parts of 16 columns of a box: a power of two. */
 INLINE int parts_of_box(const matmul_epilogue *e) { return e->out_format == MATMUL_f32 ? 2 : 4; }
 
 /* 16 columns of a lane's row, number part of the box's, swizzled as the map of out is: 16 bytes number c of row r lie at c xor r % 8. */
 INLINE void store_stage(const int format, uint32_t box, int part, const float *values) {
     const int count = row_words(format == MATMUL_f32 ? 4 : 2);
+    const uint32_t to = box_word(box, threadIdx.x % 32, part * count);
     uint4 words[row_words(4)];
     row_pack(format, values, words);
 #pragma unroll
-    for (int i = 0; i < count; i++) st_shared_u32x4(box_word(box, threadIdx.x % 32, part * count + i), words[i]);
+    for (int i = 0; i < count; i++) st_shared_u32x4(next_word(to, i), words[i]);
 }
 
 /* Part number turn of a tile, in the order in which they come, into a box that was begun in front of the first part of it: its results of columns [part * 16, part * 16 + 16), from column col of out and the warp's first row on. The parts of a
  * box come one after the other, in either direction. */
 INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_boxes *boxes, const float *values, int turn, int part, int row, int col) {
-    const int each = parts_of_box(e);
+    const int each = parts_of_box(e), place = part & (each - 1);
     const uint32_t box = boxes->place + boxes->next * TILES_BOX_BYTES;
-    if (e->out_format == MATMUL_f32) store_stage(MATMUL_f32, box, part % each, values);
-    else if (e->out_format == MATMUL_bf16) store_stage(MATMUL_bf16, box, part % each, values);
-    else store_stage(MATMUL_f16, box, part % each, values);
-    if (turn % each != each - 1) return;
+    if (e->out_format == MATMUL_f32) store_stage(MATMUL_f32, box, place, values);
+    else if (e->out_format == MATMUL_bf16) store_stage(MATMUL_bf16, box, place, values);
+    else store_stage(MATMUL_f16, box, place, values);
+    if ((turn & (each - 1)) != each - 1) return;
     fence_proxy_async();
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
-    tma_store_2d(map, box, col + part / each * each * TCGEN05_CHUNK, row);
+    tma_store_2d(map, box, col + (part - place) * TCGEN05_CHUNK, row);
     tma_commit();
 }
 

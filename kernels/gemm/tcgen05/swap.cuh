@@ -26,13 +26,14 @@ INLINE void column_factors(const matmul_epilogue *e, float all, float of_column,
 
 INLINE void column_step(const matmul_step *step, float *values, const column_place p) {
     if (step->step != MATMUL_POST_bias && step->step != MATMUL_POST_add && step->step != MATMUL_POST_mul) {
-        EACH_ROW values[i] = row_function(step->step, values[i]);
+        activate(step->step, values);
         return;
     }
     const int64_t first = p.row * step->row_stride + p.col * step->col_stride;
     float x[TCGEN05_CHUNK];
     EACH_ROW x[i] = column_has(p, i) ? load_operand(step, first + i * step->row_stride) : 0;
-    combine(step, TCGEN05_CHUNK, values, x);
+    if (step->step == MATMUL_POST_mul) multiply_each(values, x);
+    else add_each(values, x);
 }
 
 INLINE void column_store(const matmul_epilogue *e, const float *values, const column_place p) {
@@ -64,7 +65,7 @@ INLINE void join_warps(int step, float *values, uint32_t staging, int lanes) {
         for (int i = 0; i < EXCHANGE_ROWS; i++) others[first + i] = ld_shared_f32(place + i * 128);
         barrier_sync(1 + couple, 64);
     }
-    apply_halving(step, TCGEN05_CHUNK, values, others);
+    gate(step, values, others);
 }
 
 /* A warp's 32 columns of the result, of which the tile has all rows. release: told behind the last load of sums. */

@@ -224,22 +224,23 @@ typedef struct tiles_products {
     uint32_t formats;
 } tiles_products;
 
-/* A stage, which begins at 16 times a; low words of descriptors carry all that differs between stages. Scales are copied behind the products of the stage before: both are done in order. */
-INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t a, uint32_t first) {
-    const uint64_t rows_a = s.at ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), rows_b = s.bn ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0), scale_rows = tcgen05_rows_descriptor(0);
-    const uint32_t step_a = s.at ? 128 : 2, step_b = s.bn ? 128 : 2;
-    const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES / 16, scales = a + tiles_operand_bytes(s.sizes) / 16, tile = TILES_SCALE_TILE / 16;
-    const int b_tiles = tiles_b_scale_tiles(s.sizes);
+/* A stage, which begins at 16 times at. Scales are copied behind the products of the stage before: both are done in order. Descriptors come of each other by additions of 64 bits, which are one instruction each: their low words
+ * never overflow, but as 32 bits they would be an addition, and a high word anew. */
+INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t at, uint32_t first) {
+    const uint64_t a = (s.at ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0)) | at;
+    const uint64_t b = s.at == s.bn ? a + TILES_ROWS * TILES_ROW_BYTES / 16 : (s.bn ? tcgen05_turned_descriptor(0) : tcgen05_descriptor(0)) | (at + TILES_ROWS * TILES_ROW_BYTES / 16);
+    const uint64_t scales = (tcgen05_rows_descriptor(0) | at) + tiles_operand_bytes(s.sizes) / 16;
+    const int step_a = s.at ? 128 : 2, step_b = s.bn ? 128 : 2, tile = TILES_SCALE_TILE / 16, b_tiles = tiles_b_scale_tiles(s.sizes);
 #pragma unroll
-    for (int i = 0; i < s.scale_tiles; i++) copy_scales(s, p->scales + 4 * i, scale_rows | (scales + i * tile));
+    for (int i = 0; i < s.scale_tiles; i++) copy_scales(s, p->scales + 4 * i, scales + i * tile);
 #pragma unroll
     for (int i = 0; i < s.scale_tiles; i++)
 #pragma unroll
-        for (int k = 0; k < b_tiles; k++) copy_scales(s, p->scales + 4 * (s.scale_tiles + i * b_tiles + k), scale_rows | (scales + (s.scale_tiles * (1 + k) + i) * tile));
+        for (int k = 0; k < b_tiles; k++) copy_scales(s, p->scales + 4 * (s.scale_tiles + i * b_tiles + k), scales + (s.scale_tiles * (1 + k) + i) * tile);
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        const int at = s.kind == KIND_NVFP4 ? step : s.kind == KIND_MXFP4 ? step / 2 : 0;
-        multiply(s, p->sums, rows_a | (a + step_a * step), rows_b | (b + step_b * step), p->formats | descriptor_of(s, step), p->scales + 4 * at, p->scales_b + 4 * b_tiles * at, step > 0 ? 1 : first);
+        const int of = s.kind == KIND_NVFP4 ? step : s.kind == KIND_MXFP4 ? step / 2 : 0;
+        multiply(s, p->sums, a + step_a * step, b + step_b * step, p->formats | descriptor_of(s, step), p->scales + 4 * of, p->scales_b + 4 * b_tiles * of, step > 0 ? 1 : first);
     }
 }
 
@@ -338,18 +339,18 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
     if (s.parts && brings >= 0) bring_first(e, s, tile, row, share, downwards, brings, boxes);
 #pragma unroll 1
     for (int turn = 0; turn < parts; turn++) {
-        const int part = share * parts + (downwards ? parts - 1 - turn : turn);
-        if (staged && !s.promotes && turn % each == 0) store_begin_box(boxes);
-        if (brings >= 0 && turn % each == 0) wait_brought();
+        const int part = share * parts + (downwards ? parts - 1 - turn : turn), of_box = turn & (each - 1);
+        if (staged && !s.promotes && of_box == 0) store_begin_box(boxes);
+        if (brings >= 0 && of_box == 0) wait_brought();
         float values[TILES_PART];
         const row_sums from = sums_of_part(s, &ahead, sums, part, turn, turn == parts - 1 ? release : 0);
         place.col = tile->col + part * TILES_PART;
-        const row_brought brought = {brings, boxes->place + boxes->next * TILES_BOX_BYTES, part % each * (8 / each)};
+        const row_brought brought = {brings, boxes->place + boxes->next * TILES_BOX_BYTES, (part & (each - 1)) * (8 / each)};
         row_results(e, &from, factor, values, place, may_bring(s) ? &brought : 0);
-        if (staged && s.promotes && turn % each == 0) store_begin_box(boxes);   /* there, sums leave no registers for what it would keep meanwhile */
+        if (staged && s.promotes && of_box == 0) store_begin_box(boxes);   /* there, sums leave no registers for what it would keep meanwhile */
         if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
         else if (place.row < tile->end) row_store(e, values, place);
-        if (brings < 0 || turn % each != 1 || turn + each - 1 >= parts) continue;
+        if (brings < 0 || of_box != 1 || turn + each - 1 >= parts) continue;
         bring_box(e, brings, boxes, row, tile->end, tile->col + (part / each + (downwards ? -1 : 1)) * each * TILES_PART, place.end, 0);
     }
 }
