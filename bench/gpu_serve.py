@@ -1,6 +1,6 @@
 """Many texts on a GPU: a service of Deepwell (deepwell.serve) beside transformers' continuous batching (generate_batch), and engine.generate, in turns on the same random weights.
 
-    python bench/gpu_serve.py [--model llama-1b,gpt2] [--precision bf16] [--beside 'role:cache=fp8,bf16'] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rate 0] [--rounds 3] [--ways service,peer] [--for 0] [--device cuda] [--small]
+    python bench/gpu_serve.py [--model llama-1b,gpt2] [--precision bf16] [--beside 'role:cache=fp8,bf16'] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rate 0] [--rounds 3] [--ways service,peer] [--long 0] [--for 0] [--device cuda] [--small]
 
 All requests come at once, or with --rate N by a Poisson clock, N a second on average. A line for each way, medians of the rounds:
 
@@ -12,6 +12,8 @@ All requests come at once, or with --rate N by a Poisson clock, N a second on av
     busy      the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
 
 The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
+--long N: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
+that of a run full of prompt, which is a prompt of N ids by itself over its runs.
 --for N: no way begins after so many seconds. Ids are random, so no text shares a beginning.
 """
 import argparse
@@ -59,6 +61,44 @@ def served(engine, prompts, tokens, arrivals, how, options):
     return asyncio.run(run())
 
 
+def crowded(engine, prompts, tokens, length):
+    """Milliseconds between tokens of the prompts' texts while long prompts arrive, and of a run that is full of one."""
+    import deepwell.serve
+    long, stamps = (prompts[0] * (length // len(prompts[0]) + 1))[:length], [[] for _ in prompts]
+
+    async def read(service, prompt, times):
+        async for event in service.submit(prompt, tokens):
+            times.append(time.perf_counter())
+
+    async def first(service, begin):
+        start = time.perf_counter()
+        async for event in service.submit(long[begin:] + long[:begin], 1):
+            return time.perf_counter() - start
+
+    async def run():
+        async with deepwell.serve.Service(engine, rows=len(prompts) + 1, context=max(len(prompts[0]) + tokens, length + 1), run_tokens=RUN_TOKENS, share=False) as service:
+            texts = [asyncio.ensure_future(read(service, prompt, times)) for prompt, times in zip(prompts, stamps)]
+            while not all(stamps):
+                await asyncio.sleep(1e-3)
+            begin = time.perf_counter()
+            for turn in range(4):
+                await first(service, turn)
+            end, lasted = time.perf_counter(), not any(text.done() for text in texts)
+            await asyncio.gather(*texts)
+            return begin, end, lasted, [await first(service, turn) for turn in range(3)]
+    begin, end, lasted, alone = asyncio.run(run())
+    between = [1e3 * (b - a) for times in stamps for a, b in zip(times, times[1:]) if begin <= a and b <= end]
+    return between, 1e3 * statistics.median(alone) / -(-length // RUN_TOKENS), lasted
+
+
+def print_crowded(count, length, between, run, lasted):
+    if not between:
+        print(f"{count:5} while 4 prompts of {length} ids arrive: all texts had ended before; more --tokens", flush=True)
+        return
+    print(f"{count:5} while 4 prompts of {length} ids arrive: between {percentile(between, 0.5):.3f} ms, p99 {percentile(between, 0.99):.3f}; a run of {RUN_TOKENS} ids of one {run:.3f}, so p99 is "
+          f"{percentile(between, 0.99) / run:.2f} of it" + ("" if lasted else "; some texts ended before: more --tokens"), flush=True)
+
+
 def generated(engine, prompts, tokens):
     import torch
     stamps, begin = [[] for _ in prompts], time.perf_counter()
@@ -67,10 +107,14 @@ def generated(engine, prompts, tokens):
 
 
 def batched(model, prompts, tokens, arrivals):
-    """By transformers' manager of continuous batching, which generate_batch uses; its graphs are captured before the clock runs."""
+    """By transformers' manager of continuous batching, which generate_batch uses; its graphs are captured before the clock runs. What it took of the device goes back, as services take their own."""
+    import gc
+
+    import torch
     import transformers
     config = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    with model.continuous_batching_context_manager(generation_config=config, block=True, timeout=5, warmup=True) as manager:
+    size = transformers.generation.ContinuousBatchingConfig(max_memory_percent=0.4)
+    with model.continuous_batching_context_manager(generation_config=config, continuous_batching_config=size, block=True, timeout=5, warmup=True) as manager:
         begin, asked = time.perf_counter(), []
         for prompt, at in zip(prompts, arrivals):
             time.sleep(max(0.0, begin + at - time.perf_counter()))
@@ -82,6 +126,10 @@ def batched(model, prompts, tokens, arrivals):
                 done[result.request_id] = result
             elif result is None and not manager.is_running():
                 raise RuntimeError("transformers' loop ended")
+    del manager
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     for result in done.values():
         if result.error is not None:
             raise RuntimeError(result.error)
@@ -134,21 +182,25 @@ def measure(name, arguments, transformers, torch, deepwell):
                  "draws": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95}, {}), "invariant": lambda n: served(engines["invariant"], prompts, n, arrivals, {}, {}),
                  "beside": lambda n: served(engines["beside"], prompts, n, arrivals, {}, {}), "generate": lambda n: generated(engines["plain"], prompts, n), "peer": lambda n: batched(model, prompts, n, arrivals)}
         lines = {way: [] for way in chosen}
-        for turn in range(1 + arguments.rounds):
-            for way in chosen:
-                if way not in lines or (arguments.until and time.perf_counter() - BEGIN > arguments.until):
-                    continue
-                try:
-                    stamps, facts = turns[way](arguments.tokens if turn else 4)
-                except Exception as error:      # of the peer, or memory: the other ways go on
-                    print(f"{count:5} {way:10} {type(error).__name__}: {str(error)[:200]}", flush=True)
-                    del lines[way]
-                    continue
-                if turn:
-                    lines[way].append(line_of(stamps, [0.0] * count if way == "generate" else arrivals, facts))
-        for way, made in lines.items():
-            if made:
-                print_lines(way, count, made)
+        try:
+            for turn in range(1 + arguments.rounds):
+                for way in chosen:
+                    if way not in lines or (arguments.until and time.perf_counter() - BEGIN > arguments.until):
+                        continue
+                    try:
+                        stamps, facts = turns[way](arguments.tokens if turn else 4)
+                    except Exception as error:      # of the peer, or memory: the other ways go on
+                        print(f"{count:5} {way:10} {type(error).__name__}: {str(error)[:200]}", flush=True)
+                        del lines[way]
+                        continue
+                    if turn:
+                        lines[way].append(line_of(stamps, [0.0] * count if way == "generate" else arrivals, facts))
+            if arguments.long:
+                print_crowded(count, arguments.long, *crowded(engines["plain"], prompts, arguments.tokens, arguments.long))
+        finally:                                    # an interrupt loses nothing that was measured
+            for way, made in lines.items():
+                if made:
+                    print_lines(way, count, made)
 
 
 def main():
@@ -162,6 +214,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", help="another precision of the same weights")
     parser.add_argument("--ways", help="default: service,waits,draws,generate,peer; with --beside service,beside")
+    parser.add_argument("--long", type=int, default=0)
     parser.add_argument("--for", dest="until", type=float, default=0)
     parser.add_argument("--device", default="cuda", help="cuda, or cpu, to try it")
     parser.add_argument("--small", action="store_true", help="models of the same kind that run anywhere")

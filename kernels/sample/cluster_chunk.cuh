@@ -11,38 +11,47 @@
 #define LOG2_E 1.44269504f
 
 enum { THREADS = SAMPLE_CLUSTER_THREADS, WARPS = THREADS / 32, DIGIT = 11, BUCKETS = 1 << DIGIT, WORDS = 4, NONE = 0x7fffffff };
-enum { OF_THREAD = BUCKETS / THREADS, HALF = 15 };
+enum { OF_THREAD = BUCKETS / THREADS, LISTED = THREADS / SAMPLE_CLUSTER_BLOCKS };      /* buckets of a thread; candidates of a block at most, so that a thread holds one of all blocks' */
 enum { STEP = THREADS * WORDS, AHEAD = 2, COPY = STEP * AHEAD, COPIES = (SAMPLE_CLUSTER_MOST + COPY - 1) / COPY };   /* ids that a block reads in a step, and that come as one copy */
 static_assert(OF_THREAD == 4, "a thread reads its buckets as one vector");
 
 /* What a block shows the others; each is written once between two meetings of the cluster. */
-typedef struct shown { float largest, sum; uint32_t bad, high, low, count; } shown;
+typedef struct shown { float largest, sum, best, share; uint32_t bad, high, low, count; } shown;
 
-/* What was read: the largest logit and the sum of e^x as they come, the likeliest as they are kept, and its id; bad: some are NaN or +inf. */
-typedef struct reading { float largest, sum, best; int id; uint32_t bad; } reading;
+/* What was read: the largest logit and the sum of e^x as they come; the likeliest as they are kept, its id, and about the sum of masses beside it; bad: some are NaN or +inf. */
+typedef struct reading { float largest, sum, best, share; int id; uint32_t bad; } reading;
 
-/* Where a cut lies, and what is in front of its bucket. */
-typedef struct found { int bucket; unsigned long long before, inside; } found;
+/* Which bucket has a cut, -1: it is behind all; how many are in front of it, and in it. last: the last of equal ids at the cut, in the block that has it. */
+typedef struct found { int bucket; uint32_t before, inside; int last; } found;
 
-/* What is divided into buckets: logits below the largest, from so many steps on, a bucket being 1 / finer of a step; or the orders from low to high by 2^shift. */
-typedef struct interval { uint32_t low, high; int shift; bool by_steps; float from, finer; } interval;
-/* Masses, of all ids or in front of an interval. */
-typedef struct mass_sums { unsigned long long all, front; } mass_sums;
+/* What is divided into buckets: logits by steps below the largest; or the orders from low to high by 2^shift. */
+typedef struct interval { uint32_t low, high; int shift; bool by_steps; } interval;
+
+/* An id that asks what is in front of it. */
+typedef struct pivot { float x; int id; } pivot;
+enum { PIVOTS = 2, ALL = PIVOTS, SUMS };
+/* Sums of masses, in units: in front of each pivot, and of all ids. */
+typedef struct mass_sums { double of[SUMS]; } mass_sums;
 
 typedef struct cluster_room {
-    __align__(16) uint32_t low[BUCKETS], high[BUCKETS];
-    unsigned long long of_warp[WARPS];
+    __align__(16) uint32_t buckets[BUCKETS];
+    unsigned long long of_warp[WARPS], ranks[LISTED];   /* ranks: of candidates, by their scores */
+    float logits[LISTED];         /* theirs */
+    int ids[LISTED];              /* in the chunk */
     uint64_t piece_full[COPIES];  /* mbarriers: a piece's bytes are there; each is used once */
-    float warp_largest[WARPS], warp_sum[WARPS];
+    mass_sums of_warps[WARPS], sums[2];
+    float warp_largest[WARPS], warp_sum[WARPS], warp_best[WARPS], warp_share[WARPS];
     sampling_settings settings;
+    float least;                  /* the least heat that min_p keeps */
+    uint64_t seed, draw;
     reading all;
     unsigned long long best;
-    shown show[4];
+    shown show[3];
+    pivot pivots[PIVOTS];
     found cut;
-    uint32_t edges[2];
-    mass_sums sums;
-    int last;
+    uint32_t edges[2], listed;    /* listed: candidates, also those for which there was no room */
 } cluster_room;
+static_assert(sizeof(cluster_room) <= SAMPLE_CLUSTER_ROOM, "the host counts with so much");
 
 /* A block's part of a row. */
 typedef struct sample_chunk {
@@ -53,11 +62,9 @@ typedef struct sample_chunk {
     int first, here;              /* ids */
     int copied;                   /* ids that the copy engine brings; 0: none */
     uint32_t rank, blocks;
-    float largest, over;          /* over: 1 / temperature */
-    bool divides;                 /* heats are computed by it */
-    float steps;                  /* for each logit below the largest */
-    uint32_t order;               /* the last id that is kept: those of a larger order, of the same one ids up to last */
-    int last;
+    float largest;
+    float over, scale;            /* 1 / temperature, and what makes of a difference of logits a power of two; 0 where the likeliest is asked for */
+    bool divides;                 /* heats are computed by over */
 } sample_chunk;
 
 INLINE int64_t row_of(const sample_chunk *c) { return blockIdx.x / c->blocks; }
@@ -95,6 +102,15 @@ INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long
         x = other > x ? other : x;
     }
     return x;
+}
+
+/* The largest of the block, to all its threads. */
+INLINE unsigned long long block_most(const sample_chunk *c, unsigned long long x) {
+    x = warp_most(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) c->room->of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    return warp_most(c->room->of_warp[threadIdx.x % WARPS]);
 }
 
 INLINE bool adjusts_logits(const sample_arguments *a) { return a->bias.data != 0 || a->mask.data != 0 || a->counts.data != 0; }

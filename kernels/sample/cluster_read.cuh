@@ -4,18 +4,33 @@
 
 #include "kernels/sample/cluster_chunk.cuh"
 
-INLINE void raise_to(reading *r, float most) {
-    if (!(most > r->largest)) return;
-    r->sum *= ex2((r->largest - most) * LOG2_E);
-    r->largest = most;
+INLINE void raise_to(float *largest, float *sum, float most, float scale) {
+    if (!(most > *largest)) return;
+    *sum *= ex2((*largest - most) * scale);
+    *largest = most;
 }
 
-/* Logits that are all there, as they come: so many fours, one of each step from id at on. NaN and +inf are seen in the sum and the largest, behind all. */
+/* The largest and the sum of what several have read; -inf and 0 of nothing, and NaN of what has one. */
+INLINE void add_sum(float *largest, float *sum, float other, float other_sum, float scale) {
+    const float most = fmaxf(*largest, other);
+    if (most == -INFINITE) {
+        *sum += other_sum;
+        return;
+    }
+    *sum = *sum * ex2((*largest - most) * scale) + other_sum * ex2((other - most) * scale);
+    *largest = most;
+}
+
+/* Logits that are all there, as they come: so many fours, one of each step from id at on. NaN and +inf are seen in the sum and the largest, behind all. Of masses the largest of each four is taken:
+ * their sum is at least a quarter of what all have. */
 INLINE void take_plain(const sample_chunk *c, int at, const float x[][WORDS], const int fours, reading *r) {
-    float most = -INFINITE, sum = 0;
+    float most = -INFINITE, sum = 0, of_four[AHEAD];
 #pragma unroll
-    for (int k = 0; k < fours; k++) most = fmaxf(most, fmaxf(fmaxf(x[k][0], x[k][1]), fmaxf(x[k][2], x[k][3])));
-    raise_to(r, most);
+    for (int k = 0; k < fours; k++) {
+        of_four[k] = fmaxf(fmaxf(x[k][0], x[k][1]), fmaxf(x[k][2], x[k][3]));
+        most = fmaxf(most, of_four[k]);
+    }
+    raise_to(&r->largest, &r->sum, most, LOG2_E);
     if (r->largest == -INFINITE) {
 #pragma unroll
         for (int k = 0; k < fours; k++) r->sum += x[k][0] + x[k][1] + x[k][2] + x[k][3] == -INFINITE ? 0 : NOT_A_NUMBER;
@@ -29,7 +44,13 @@ INLINE void take_plain(const sample_chunk *c, int at, const float x[][WORDS], co
         sum += (e[0] + e[1]) + (e[2] + e[3]);
     }
     r->sum += sum;
-    if (!(most > r->best)) return;
+    const bool is_best = most > r->best;
+    if (c->scale > 0) {
+        raise_to(&r->best, &r->share, most, c->scale);
+#pragma unroll
+        for (int k = 0; k < fours; k++) r->share += ex2((of_four[k] - r->best) * c->scale);
+    }
+    if (!is_best) return;
     r->best = most;
 #pragma unroll
     for (int k = fours - 1; k >= 0; k--) {
@@ -48,7 +69,7 @@ INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, 
         take_plain(c, at, x4, 1, r);
         return;
     }
-    raise_to(r, fmaxf(fmaxf(raw[0], raw[1]), fmaxf(raw[2], raw[3])));
+    raise_to(&r->largest, &r->sum, fmaxf(fmaxf(raw[0], raw[1]), fmaxf(raw[2], raw[3])), LOG2_E);
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {
         float x = raw[i];
@@ -63,7 +84,12 @@ INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, 
             r->bad |= !(x < INFINITE);
         }
         keep(c, at + i, x);
-        if (x > r->best) r->best = x, r->id = c->first + at + i;
+        const bool is_best = x > r->best;
+        if (c->scale > 0) {
+            raise_to(&r->best, &r->share, x, c->scale);
+            if (x > -INFINITE) r->share += ex2((x - r->best) * c->scale);
+        }
+        if (is_best) r->best = x, r->id = c->first + at + i;
     }
 }
 
@@ -128,22 +154,12 @@ INLINE void await_chunk(const sample_chunk *c) {
     for (int piece = 0; piece < c->copied; piece += COPY) mbarrier_wait(shared_address(&c->room->piece_full[piece / COPY]), 0);
 }
 
-/* The largest and the sum of what several have read; -inf and 0 of nothing, and NaN of what has one. */
-INLINE void add_reading(reading *r, float largest, float sum) {
-    const float most = fmaxf(r->largest, largest);
-    if (most == -INFINITE) {
-        r->sum += sum;
-        return;
-    }
-    r->sum = r->sum * ex2((r->largest - most) * LOG2_E) + sum * ex2((largest - most) * LOG2_E);
-    r->largest = most;
-}
-
 /* Of what the first so many lanes hold, to all lanes of the warp. */
-INLINE unsigned long long warp_reading(const int lanes, reading *r, unsigned long long best) {
+INLINE unsigned long long warp_reading(const sample_chunk *c, const int lanes, reading *r, unsigned long long best) {
 #pragma unroll
     for (int step = lanes / 2; step > 0; step /= 2) {
-        add_reading(r, __shfl_xor_sync(~0u, r->largest, step), __shfl_xor_sync(~0u, r->sum, step));
+        add_sum(&r->largest, &r->sum, __shfl_xor_sync(~0u, r->largest, step), __shfl_xor_sync(~0u, r->sum, step), LOG2_E);
+        if (c->scale > 0) add_sum(&r->best, &r->share, __shfl_xor_sync(~0u, r->best, step), __shfl_xor_sync(~0u, r->share, step), c->scale);
         r->bad |= __shfl_xor_sync(~0u, r->bad, step);
     }
     return warp_most(best);
@@ -154,31 +170,36 @@ INLINE void gather_readings(const sample_chunk *c, reading *r) {
     cluster_room *room = c->room;
     const int lane = (int)threadIdx.x % 32;
     r->bad |= !(r->largest < INFINITE) || r->sum != r->sum;
-    unsigned long long best = warp_reading(32, r, r->best > -INFINITE ? rank_of(r->best, r->id) : 0);
+    unsigned long long best = warp_reading(c, 32, r, r->best > -INFINITE ? rank_of(r->best, r->id) : 0);
     if (lane == 0) {
         room->warp_largest[threadIdx.x / 32] = r->largest;
         room->warp_sum[threadIdx.x / 32] = r->sum;
+        room->warp_best[threadIdx.x / 32] = r->best;
+        room->warp_share[threadIdx.x / 32] = r->share;
         room->of_warp[threadIdx.x / 32] = best;
     }
     const uint32_t bad = (uint32_t)__syncthreads_or((int)r->bad);
     if (threadIdx.x < 32) {
-        reading all = {lane < WARPS ? room->warp_largest[lane] : -INFINITE, lane < WARPS ? room->warp_sum[lane] : 0, 0, 0, bad};
-        best = warp_reading(WARPS, &all, lane < WARPS ? room->of_warp[lane] : 0);
-        const shown mine = {all.largest, all.sum, bad, (uint32_t)(best >> 32), (uint32_t)best, 0};
+        reading all = {-INFINITE, 0, -INFINITE, 0, 0, bad};
+        if (lane < WARPS) all.largest = room->warp_largest[lane], all.sum = room->warp_sum[lane], all.best = room->warp_best[lane], all.share = room->warp_share[lane];
+        best = warp_reading(c, WARPS, &all, lane < WARPS ? room->of_warp[lane] : 0);
+        const shown mine = {all.largest, all.sum, all.best, all.share, bad, (uint32_t)(best >> 32), (uint32_t)best, 0};
         if (lane == 0) room->show[0] = mine;
     }
     meet();
     if (threadIdx.x < 32) {
-        reading all = {-INFINITE, 0, 0, 0, 0};
+        reading all = {-INFINITE, 0, -INFINITE, 0, 0, 0};
         best = 0;
         if (lane < (int)c->blocks) {
             const shown *other = &room->show[0];
             all.largest = __uint_as_float(word_of_block(&other->largest, lane));
             all.sum = __uint_as_float(word_of_block(&other->sum, lane));
+            all.best = __uint_as_float(word_of_block(&other->best, lane));
+            all.share = __uint_as_float(word_of_block(&other->share, lane));
             all.bad = word_of_block(&other->bad, lane);
             best = (unsigned long long)word_of_block(&other->high, lane) << 32 | word_of_block(&other->low, lane);
         }
-        best = warp_reading(SAMPLE_CLUSTER_BLOCKS, &all, best);
+        best = warp_reading(c, SAMPLE_CLUSTER_BLOCKS, &all, best);
         if (lane == 0) room->all = all, room->best = best;
     }
     __syncthreads();

@@ -2,13 +2,15 @@
  *
  *     gmem -> smem   logits as bias, mask and counts make them, in fp32. Where there is none of these the copy engine brings them as they come, all pieces at once, and threads read
  *                    each piece when it is there
- *     reading        the likeliest, and the largest and the sum of e^x of the logits as they come. The likeliest alone needs no more
- *     cuts           histograms of counts or masses in each block, which all blocks add up and walk down: 2048 equal steps below the largest logit, then 11 bits at a time of the ordered
- *                    logits in the step that has the cut; equal ones at the cut by their ids
- *     draw           4 ids a thread and Philox counter; each id's score is bounded from above by fast arithmetic, and the exact one computed of the highest bound of each thread
+ *     reading        the likeliest, the largest and the sum of e^x of the logits as they come, and about the sum of masses. The likeliest alone needs no more
+ *     top_k          histograms of counts in each block, which all blocks add up and walk down: 2048 equal steps below the largest logit, then 11 bits at a time of the ordered logits in the
+ *                    step that has the cut; equal ones at the cut by their ids. What is out becomes -inf
+ *     draw           4 ids a thread and Philox counter; the scores of four are bounded together from above by fast arithmetic, and exact ones computed of the few whose bound is not below what
+ *                    the sum of masses says the winner will have
+ *     top_p          of those, the highest that has less than the share of all masses in front of it
  *
- * Counts and masses are integers, so any order of adding gives the same, and ids are those of op/sampling.h. Masses have 30 bits and are added in two halves of 15, as a block has fewer than 2^16 ids.
- * Resources: 4 bytes an id of the chunk, or 2, and 18 KiB. Speed: README.md. */
+ * Whatever is estimated says only where to look first: counts are integers, and so are masses, so ids are those of op/sampling.h.
+ * Resources: 4 bytes an id of the chunk, or 2, and 12 KiB. Speed: README.md. */
 #include "kernels/sample/cluster_draw.cuh"
 #include "kernels/sample/cluster_read.cuh"
 
@@ -36,17 +38,23 @@ INLINE int choose(const sample_arguments *a, sample_chunk *c) {
     c->largest = logit_of_order((uint32_t)(best >> 32));
     if (best == 0 || c->largest == -INFINITE) return SAMPLING_NOTHING_LEFT;
     if (s->temperature == 0) return id_of(best);
-    c->over = 1.0f / s->temperature;
     c->divides = divides_safely(s->temperature, c->largest);
-    if (s->top_k >= 1 && s->top_k < (float)a->count) cut_at(c, (unsigned long long)s->top_k, false);
-    if (s->top_p > 0 && s->top_p < 1) cut_at(c, 0, true);
+    if (s->top_k >= 1 && s->top_k < (float)a->count) keep_first(c, (uint32_t)s->top_k);
     return draw_among(a, c);
 }
 
 INLINE bool read_settings(const sample_arguments *a, sample_chunk *c) {
     const sampling_settings settings = sampling_settings_of((const float *)a->settings.data + row_of(c) * SAMPLING_SETTINGS);
-    if (threadIdx.x == 0) c->room->settings = settings;
+    if (threadIdx.x == 0) {
+        const int64_t *numbers = (const int64_t *)a->draw.data + 2 * row_of(c);
+        c->room->settings = settings;
+        c->room->least = sampling_least_heat(settings.min_p);
+        c->room->seed = (uint64_t)numbers[0];
+        c->room->draw = (uint64_t)numbers[1];
+    }
     __syncthreads();
+    c->over = settings.temperature > 0 ? 1.0f / settings.temperature : 0;
+    c->scale = fminf(c->over, 1e30f) * LOG2_E;
     c->picked = a->row.data != 0 ? load_int(&a->row, row_of(c)) : row_of(c);
     return sampling_are_good(&settings) && c->picked >= -1 && c->picked < a->picked_rows;
 }
@@ -54,14 +62,14 @@ INLINE bool read_settings(const sample_arguments *a, sample_chunk *c) {
 INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_room *room) {
     extern __shared__ __align__(16) float kept[];
     sample_chunk c = {kept, format == CUDA_f32 || adjusts_logits(a) ? CUDA_f32 : format, room};
-    reading all = {-INFINITE, 0, -INFINITE, NONE, 0};
+    reading all = {-INFINITE, 0, -INFINITE, 0, NONE, 0};
     int id = SAMPLING_BAD_SETTINGS;
     c.rank = cluster_rank();
     c.blocks = cluster_blocks();
     c.first = (int)c.rank * a->chunk;
     c.here = max(0, min(a->chunk, (int)a->count - c.first));
-    c.last = NONE;
     if (threadIdx.x == 0) {
+        room->listed = 0;
         for (int i = 0; i < COPIES; i++) mbarrier_init(shared_address(&room->piece_full[i]), 1);
         fence_mbarrier_init();
     }

@@ -4,9 +4,8 @@
 
 #include "kernels/gpu/arguments.h"
 
-/* By clusters (sample_cluster.cu): threads of a block; blocks that share a row at most, and that a multiprocessor has registers for; ids of a block at most, as its sums of masses have room for;
- * and what it needs of shared memory beside its ids. */
-enum { SAMPLE_CLUSTER_THREADS = 512, SAMPLE_CLUSTER_BLOCKS = 8, SAMPLE_CLUSTER_TOGETHER = 2, SAMPLE_CLUSTER_MOST = (1 << 16) - 8, SAMPLE_CLUSTER_ROOM = 18 << 10 };
+/* By clusters (sample_cluster.cu): threads of a block; blocks that share a row at most, and that a multiprocessor has registers for; ids of a block at most; and what it needs of shared memory beside its ids. */
+enum { SAMPLE_CLUSTER_THREADS = 512, SAMPLE_CLUSTER_BLOCKS = 8, SAMPLE_CLUSTER_TOGETHER = 2, SAMPLE_CLUSTER_MOST = (1 << 16) - 8, SAMPLE_CLUSTER_ROOM = 12 << 10 };
 
 typedef struct sample_arguments {
     cuda_array logits, settings, draw;

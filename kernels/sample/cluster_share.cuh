@@ -1,0 +1,121 @@
+/* sample by clusters: top_p. An id is kept where what is in front of it has less than the share of all masses. So no cut is sought: the few ids that could be drawn ask, PIVOTS at a time, what is in
+ * front of them. Sums by fast arithmetic answer that but where they are closer to the share than they are off; then masses are summed as sampling_mass defines them, which doubles hold exactly. */
+#ifndef KERNELS_SAMPLE_CLUSTER_SHARE_CUH
+#define KERNELS_SAMPLE_CLUSTER_SHARE_CUH
+
+#include "kernels/sample/cluster_chunk.cuh"
+
+#define MASS_OFF 4e-5                  /* more than the share by which a sum of fast masses is off; and each is up to a unit more, as units are cut off */
+
+/* The quotient of sampling_heat. Where nothing under- or overflows, what a product by the rounded reciprocal misses is made up by its remainders, the last of which is exact: then the sum is the quotient
+ * rounded once (Markstein, IBM J. Res. Dev. 34, 1990). */
+INLINE float heat_of(const sample_chunk *c, float x) {
+    const float t = c->room->settings.temperature, a = SAMPLING_SUB(x, c->largest);
+    if (!c->divides) return SAMPLING_DIV(a, t);
+    const float q = SAMPLING_MUL(a, c->over), near = fmaf(fmaf(-q, t, a), c->over, q);
+    return fmaf(fmaf(-near, t, a), c->over, near);
+}
+
+/* Differences of logits are then 0 or at least 2^-54, and at most 2^61. */
+INLINE bool divides_safely(float temperature, float largest) {
+    const float size = fabsf(largest);
+    return temperature > 1e-9f && temperature < 1e9f && size > 1e-9f && size < 1e18f;
+}
+
+/* A share of the largest. */
+INLINE float fast_mass(const sample_chunk *c, float x) { return ex2((x - c->largest) * c->scale); }
+
+/* The number next below: what is above it is at least x. */
+INLINE float below(float x) { return logit_of_order(sampling_order(x) - 1 - (x == 0)); }
+
+/* Of the thread's ids, by fast arithmetic. A four that ends before a pivot has equal ones in front of it, others have not; but for the pivot's own. */
+INLINE mass_sums sum_fast(const sample_chunk *c, const pivot *pivots) {
+    float less[PIVOTS], sums[SUMS] = {0};
+    mass_sums result;
+#pragma unroll
+    for (int k = 0; k < PIVOTS; k++) less[k] = below(pivots[k].x);
+#pragma unroll 1
+    for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
+        float x[WORDS], above[PIVOTS];
+        kept_four(c, at, x);
+#pragma unroll
+        for (int k = 0; k < PIVOTS; k++) above[k] = c->first + at + WORDS <= pivots[k].id ? less[k] : pivots[k].x;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            const float mass = fast_mass(c, x[i]);
+            sums[ALL] += mass;
+#pragma unroll
+            for (int k = 0; k < PIVOTS; k++) sums[k] += x[i] > above[k] ? mass : 0;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PIVOTS; k++) {
+        const int at = pivots[k].id - c->first, four = at / WORDS * WORDS;
+        if (at < 0 || at >= c->here || (uint32_t)four / WORDS % THREADS != threadIdx.x) continue;
+        for (int i = four; i < at; i++) sums[k] += kept_at(c, i) == pivots[k].x ? fast_mass(c, pivots[k].x) : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) result.of[k] = (double)(sums[k] * SAMPLING_MASS_UNITS);
+    return result;
+}
+
+/* As they are defined. */
+INLINE mass_sums sum_exactly(const sample_chunk *c, const pivot *pivots) {
+    mass_sums sums = {{0}};
+#pragma unroll 1
+    for (int i = threadIdx.x; i < c->here; i += THREADS) {
+        const float x = kept_at(c, i);
+        if (!(x > -INFINITE)) continue;
+        const double mass = (double)sampling_mass(heat_of(c, x));
+        sums.of[ALL] += mass;
+#pragma unroll
+        for (int k = 0; k < PIVOTS; k++) sums.of[k] += x > pivots[k].x || (x == pivots[k].x && c->first + i < pivots[k].id) ? mass : 0;
+    }
+    return sums;
+}
+
+INLINE double warp_total(const int lanes, double x) {
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+
+INLINE double double_of_block(const double *place, uint32_t rank) {
+    const uint32_t *words = (const uint32_t *)place;
+    return __longlong_as_double((long long)((unsigned long long)word_of_block(words + 1, rank) << 32 | word_of_block(words, rank)));
+}
+
+/* Of all blocks, to all threads. turn: another one each time, as blocks read what others show until they meet again. */
+INLINE mass_sums gather_masses(const sample_chunk *c, const pivot *pivots, bool exact, int turn) {
+    cluster_room *room = c->room;
+    mass_sums sums = exact ? sum_exactly(c, pivots) : sum_fast(c, pivots);
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) {
+        const double of_warp = warp_total(32, sums.of[k]);
+        if (lane == 0) room->of_warps[threadIdx.x / 32].of[k] = of_warp;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+#pragma unroll
+        for (int k = 0; k < SUMS; k++) {
+            const double of_block = warp_total(WARPS, room->of_warps[lane % WARPS].of[k]);
+            if (lane == 0) room->sums[turn % 2].of[k] = of_block;
+        }
+    }
+    meet();
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) sums.of[k] = __shfl_sync(~0u, warp_total(SAMPLE_CLUSTER_BLOCKS, lane < (int)c->blocks ? double_of_block(&room->sums[turn % 2].of[k], (uint32_t)lane) : 0), 0);
+    return sums;
+}
+
+typedef enum verdict { OUT, IN, UNSURE } verdict;
+
+/* Is an id kept that has so much in front of it, of all masses of count ids? */
+INLINE verdict verdict_of(double share, double front, double all, double count, bool exact) {
+    if (exact) return front < ceil(share * all) ? IN : OUT;
+    if (front * (1 + MASS_OFF) < share * (all * (1 - MASS_OFF) - count)) return IN;
+    return front * (1 - MASS_OFF) - count >= share * all * (1 + MASS_OFF) + 1 ? OUT : UNSURE;
+}
+
+#endif
