@@ -112,8 +112,8 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
     """Why the mutant changes nothing, or None. A descriptor, swizzle, scale: the products are the same, read the same places and write the same. A barrier: the
     CTA is one warp, which executes in order; or between it and the next one nothing touches memory but initialisations of mbarriers and allocations, so that the
     next one orders all that it orders; or what comes between the barriers before and behind it and itself touches other shared variables on its two sides (flow.py). A wgmma.fence: every
-    way to it comes by the one before, and nothing between touches what its products use. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides
-    are allocations alone, which are synchronous (9.7.16.6.1) and ordered by barriers. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
+    way to it comes by the one before, and nothing between touches what its products use. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides,
+    or right behind which, are allocations alone, which are synchronous (9.7.16.6.1) and ordered by barriers. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
     is none; what the registers get does not depend on it (9.7.16.6.4.5). A fence.mbarrier_init where no CTA talks to another: copies reach mbarriers by the generic proxy (9.7.9.25), which barriers
     order; or in front of an arrival at the cluster's barrier that releases what was initialised."""
     if kind in ("descriptor", "swizzle", "scale") and re.match(r"wgmma|tcgen05", op) and case.products(case.text, seed) == case.products(mutated, seed):
@@ -142,6 +142,8 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
         before = re.findall(r"tcgen05\.(?!fence)\w+", "\n".join(lines[:line - 1]))
         behind = re.findall(r"tcgen05\.(?!fence)\w+", "\n".join(lines[line:]))
         if all(word in ("tcgen05.alloc", "tcgen05.relinquish_alloc_permit") for word in before) or all(word == "tcgen05.dealloc" for word in behind):
+            return "beside allocations alone"
+        if re.match(r"(?:\s*(?:bar\.warp\.sync|mov|add|shl)\b[^;]*;)*\s*tcgen05\.dealloc", "\n".join(lines[line:])):
             return "beside allocations alone"
     if op.startswith("tcgen05.wait::ld"):
         later = re.findall(r"tcgen05\.(?!ld)[\w:]+", "\n".join(case.text.split("\n")[line:]))
