@@ -1,12 +1,14 @@
 """A service through the extension, on the carried model."""
 
 import asyncio
+import os
 import pathlib
+import types
 
 import pytest
 
 import deepwell
-from deepwell import serve
+from deepwell import _core, serve
 
 CARRIED = pathlib.Path(__file__).parents[2] / "models" / "kjv.pt2"
 PROMPTS = [list(b"In the beginning "), list(b"And "), list(b"In the beginning God"), list(b"the")]
@@ -95,3 +97,39 @@ def test_masks_say_which_ids_may_be_next(engine, monkeypatch):
     assert [(event.id, event.end) for event in none] == [(event.id, event.end) for event in failed] == [(None, "MASK")]
     assert len(free) == 8 and free[-1].end == "LENGTH"
     assert [str(error) for error in raised] == ["of the mask"] and facts["vocabulary"] == 256
+
+
+SMALL = """graph g
+  symbol b 1..64
+  symbol s 1..16384
+  input ids i64[b,s]
+  const t f32[8,4] = 1,2,-1,3, -2,1,0.5,1, 3,-1,2,-2, 0.25,1,-3,1, -1,-1,2,1, 2,0.5,1,-2, -3,1,1,0.5, 0.5,-2,1,2
+  %1 = take t, ids {axis=0}
+  %2 = reshape %1 {shape=[b,s,2,2]}
+  %3 = transpose %2 {order=[0,2,1,3]}
+  %4 = attention %3, %3, %3 {scale=1.5,causal=true}
+  %5 = transpose %4 {order=[0,2,1,3]}
+  %6 = reshape %5 {shape=[b,s,4]}
+  %7 = matmul %6, t {bt=true}
+  output logits %7
+"""
+
+
+def test_a_service_on_a_gpu_has_the_ids_of_the_cpu():
+    """On the stand-in for the driver: runs ahead, draws on the device, and the same ids."""
+    driver = pathlib.Path(os.environ.get("DEEPWELL_TEST_DRIVER", pathlib.Path(__file__).parents[2] / "build/tests/libfake_cuda.so"))
+    if not driver.exists():
+        pytest.skip("there is no stand-in for the driver: build the tests")
+
+    async def run(device):
+        try:
+            model = _core.Model(_core.Graph.text("g", SMALL), device=device, generate=True)
+        except deepwell.Unsupported as error:
+            pytest.skip(str(error))
+        async with serve.Service(types.SimpleNamespace(_generation_model=lambda: model), rows=2, context=64, run_tokens=16, page_tokens=16, cache_bytes=1 << 20) as service:
+            streams = [service.submit([1 + row, 5, 3] * 6, 8, temperature=row % 2, top_p=0.9, seed=row) for row in range(3)]
+            events = await asyncio.gather(*map(collect, streams))
+            return [[event.id for event in of_one] for of_one in events]
+
+    there, here = asyncio.run(run(f"cuda:0,driver={driver}")), asyncio.run(run(None))
+    assert there == here and all(len(ids) == 8 for ids in here)
