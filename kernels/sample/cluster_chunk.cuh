@@ -104,10 +104,9 @@ INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long
     return x;
 }
 
-/* The largest of the block, to all its threads. */
+/* The largest of the block, to all its threads. Between two uses its threads meet. */
 INLINE unsigned long long block_most(const sample_chunk *c, unsigned long long x) {
     x = warp_most(x);
-    __syncthreads();
     if (threadIdx.x % 32 == 0) c->room->of_warp[threadIdx.x / 32] = x;
     __syncthreads();
     return warp_most(c->room->of_warp[threadIdx.x % WARPS]);

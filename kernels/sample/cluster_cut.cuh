@@ -151,9 +151,7 @@ INLINE found find_bucket(const sample_chunk *c, uint32_t before, uint32_t wanted
         c->room->cut = none;
     }
     meet();                           /* all have read the buckets, too */
-    const found cut = c->room->cut;
-    __syncthreads();
-    return cut;
+    return c->room->cut;
 }
 
 /* Keeps so many ids from the front on, or all where there are fewer. First, buckets are equal steps below the largest logit, as the upper bits of most ids of a row are alike and their additions would

@@ -158,6 +158,7 @@ INLINE int choose_kept(const sample_arguments *a, const sample_chunk *c, listed 
         unsigned long long ranks[PIVOTS], before = ~0ull;
 #pragma unroll
         for (int k = 0; k < PIVOTS; k++) {
+            if (k > 0) __syncthreads();
             before = ranks[k] = block_most(c, own->rank < before ? own->rank : 0);
             show_pivot(c, k, ranks[k], own);
         }

@@ -43,6 +43,7 @@ INLINE int choose(const sample_arguments *a, sample_chunk *c) {
     return draw_among(a, c);
 }
 
+/* Behind it threads see what the first one has begun with. */
 INLINE bool read_settings(const sample_arguments *a, sample_chunk *c) {
     const sampling_settings settings = sampling_settings_of((const float *)a->settings.data + row_of(c) * SAMPLING_SETTINGS);
     if (threadIdx.x == 0) {
@@ -73,7 +74,6 @@ INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_
         for (int i = 0; i < COPIES; i++) mbarrier_init(shared_address(&room->piece_full[i]), 1);
         fence_mbarrier_init();
     }
-    __syncthreads();
     grid_release();
     grid_wait();
     copy_chunk(format, a, &c);
