@@ -12,7 +12,7 @@ const char *sample_cuda_reject(const kernel_problem *problem, text *why) {
     return dim_is_constant(problem->in[SAMPLE_LOGITS]->dims[1], &count) && count <= INT32_MAX - CUDA_THREADS ? NULL : "the number of words is not known, or it does not fit in 32 bits";
 }
 
-/* Between what 64 rows of 151,936 words take an H100 by clusters: 27 us for the likeliest, 80 to 92 with top_p (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
+/* Between what 64 rows of 151,936 words took by clusters: 27 us for the likeliest on an H100, 80 to 92 with top_p on an H200 (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
 double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.04, 0.2); }
 
 size_t sample_cuda_workspace(const kernel_run *run) {
