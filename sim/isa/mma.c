@@ -124,6 +124,7 @@ static uint32_t sum_special(const sim_op *op, const fragments *f, int row, int c
     const int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
     product_number x[SPARSE_STEP], y[SPARSE_STEP];
     int terms = 0;
+    if (op->small != PTX_f16 && is_f32_nan(c)) return F32_NAN;
     for (int i = begin; i < begin + count; i++) {
         if ((f->there[row] >> i & 1) == 0) continue;
         x[terms] = product_read(fa, f->a[i][row], false);

@@ -96,12 +96,17 @@ sim_handler select_mov(sim_decoding *d) {
 
 /* ---- selp, slct: the condition of selp is a mask ---- */
 
+/* A table, as vectors have no shifts by lanes everywhere. */
+static const uint32_t lane_bit[LANES] = {1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,  1u << 8,  1u << 9,  1u << 10,
+                                         1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21,
+                                         1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
+
 #define SELECT_LANES(name, type)                                                   \
     static sim_flow name(sim_warp *w, const sim_op *op, uint32_t mask) {           \
         const type *a = ROW(type, 1), *b = ROW(type, 2);                           \
         uint32_t p = *ROW(uint32_t, 3);                                            \
         type out[LANES];                                                           \
-        for (int i = 0; i < LANES; i++) out[i] = (p >> i & 1) != 0 ? a[i] : b[i];  \
+        for (int i = 0; i < LANES; i++) out[i] = (p & lane_bit[i]) != 0 ? a[i] : b[i]; \
         STORE_ROW(type, 0, out, mask);                                             \
         return SIM_NEXT;                                                           \
     }

@@ -63,11 +63,17 @@ static void set_whole(umma_type type, bool negate, const uint32_t *codes, int co
     for (int i = 0; i < count && !is_integer(type); i++) to[i] = twice[(codes[i] & 15) ^ (negate ? 8 : 0)];
 }
 
+/* A line with a NaN makes nothing else; of a sparse product only what is there counts. */
+static void find_nan(umma_numbers *s, const umma_product *p, const product_format *f, int line) {
+    if (!p->sparse && f->bits >= 8 && !is_integer(s->which == 0 ? p->a : p->b)) s->nan[line] |= product_has_nan(f, s->code[line], p->k);
+}
+
 void umma_set_row(umma_numbers *s, const umma_product *p, int row) {
     const int at = row * UMMA_MAX_K;
     s->finite[row] = !s->nan[row];
     if (umma_is_packed(p->kind) || p->kind == UMMA_I8) set_whole(p->a, p->negate_a, s->code[row], p->k, &s->whole[at]);
     else s->finite[row] &= panel_decode_row(&formats[p->a], s->code[row], p->k, p->negate_a, &s->value[at], &s->place[at], &s->base[row]);
+    if (!s->finite[row]) find_nan(s, p, &formats[p->a], row);
 }
 
 void umma_set_columns(umma_numbers *s, const umma_product *p) {
@@ -79,7 +85,10 @@ void umma_set_columns(umma_numbers *s, const umma_product *p) {
         if (whole) panel_codes(s->code[first], UMMA_MAX_K, there, p->k, panel);
         if (whole) set_whole(p->b, p->negate_b, panel, p->k * PANEL_COLUMNS, &s->whole[at]);
         else special = panel_decode_columns(&formats[p->b], s->code[first], UMMA_MAX_K, there, p->k, p->negate_b, &s->value[at], &s->place[at], &s->base[first / PANEL_COLUMNS]);
-        for (int i = 0; i < there; i++) s->all_finite &= s->finite[first + i] = !s->nan[first + i] && (special >> i & 1) == 0;
+        for (int i = 0; i < there; i++) {
+            s->all_finite &= s->finite[first + i] = !s->nan[first + i] && (special >> i & 1) == 0;
+            if (!s->finite[first + i]) find_nan(s, p, &formats[p->b], first + i);
+        }
     }
 }
 
@@ -121,6 +130,7 @@ static uint32_t sum_special(const umma_product *p, const umma_numbers *a, int ro
     product_number x[UMMA_MAX_K], y[UMMA_MAX_K];
     const bool half = p->d == UMMA_RESULT_F16;
     if (a->nan[row] || b->nan[column]) return half ? F16_NAN : F32_NAN;
+    if (!half && is_f32_nan(c)) return F32_NAN;
     read_line(a, p, row, x);
     read_line(b, p, column, y);
     int terms = p->sparse ? 0 : p->k;

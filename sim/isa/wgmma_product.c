@@ -8,8 +8,8 @@
 #include "num/num.h"
 
 /* A's rows one behind another, MAX_K apart, and B's columns in panels (panel.h): of floats values and places, of integers themselves. base: of each row, or
- * panel; finite: of each line. */
-typedef struct numbers { float value[WGMMA_MAX_N * MAX_K]; int32_t whole[WGMMA_MAX_N * MAX_K]; int16_t place[WGMMA_MAX_N * MAX_K]; int base[WGMMA_MAX_N]; bool finite[WGMMA_MAX_N], all_finite; } numbers;
+ * panel; finite, nan: of each line, whether all of it is, and whether some. */
+typedef struct numbers { float value[WGMMA_MAX_N * MAX_K]; int32_t whole[WGMMA_MAX_N * MAX_K]; int16_t place[WGMMA_MAX_N * MAX_K]; int base[WGMMA_MAX_N]; bool finite[WGMMA_MAX_N], nan[WGMMA_MAX_N], all_finite; } numbers;
 typedef struct cells { uint32_t c[ROWS][WGMMA_MAX_N]; } cells;
 
 /* The result's cells and the registers that hold them: register i of a lane has row lane / 4 + 8 (i / 2 % 2) and column 2 (lane % 4) + i % 2 + 8 (i / 4); of halves,
@@ -54,14 +54,17 @@ static void scatter(const struct sim_product *issued, const cells *t) {
     }
 }
 
-static void set_finite(numbers *n, const operand *o, int lines) {
+static void set_finite(numbers *n, const operand *o, const product_format *f, int k, int lines) {
     n->all_finite = true;
-    for (int i = 0; i < lines; i++) n->all_finite &= n->finite[i] &= !o->lost[i];
+    for (int i = 0; i < lines; i++) {
+        n->nan[i] = !n->finite[i] && product_has_nan(f, o->code[i], k);
+        n->all_finite &= n->finite[i] &= !o->lost[i];
+    }
 }
 
 static void rows_to_floats(const operand *o, int k, const product_format *f, bool negate, numbers *n) {
     for (int row = 0; row < ROWS; row++) n->finite[row] = panel_decode_row(f, o->code[row], k, negate, &n->value[row * MAX_K], &n->place[row * MAX_K], &n->base[row]);
-    set_finite(n, o, ROWS);
+    set_finite(n, o, f, k, ROWS);
 }
 
 static void columns_to_floats(const operand *o, int columns, int k, const product_format *f, bool negate, numbers *n) {
@@ -70,7 +73,7 @@ static void columns_to_floats(const operand *o, int columns, int k, const produc
         const uint32_t special = panel_decode_columns(f, o->code[first], MAX_K, there, k, negate, &n->value[at], &n->place[at], &n->base[first / PANEL_COLUMNS]);
         for (int i = 0; i < there; i++) n->finite[first + i] = (special >> i & 1) == 0;
     }
-    set_finite(n, o, columns);
+    set_finite(n, o, f, k, columns);
 }
 
 /* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
@@ -87,6 +90,7 @@ static uint32_t sum_special(const struct sim_product *issued, const uint32_t *ro
     const int bits = significand_bits_of(fa, fb), fraction = fraction_of(fa);
     product_number x[MAX_K], y[MAX_K];
     int terms = 0;
+    if (p->result != PTX_f16 && is_f32_nan(c)) return F32_NAN;
     for (int i = 0; i < op->shape[2]; i++) {
         if ((there >> i & 1) == 0) continue;
         x[terms] = product_read(fa, row[i], p->negate_a);
@@ -105,7 +109,7 @@ static void compute_floats(const struct sim_product *issued, const operand *a, c
     const product_op *p = op->extra;
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
     const int n = op->shape[1], k = op->shape[2];
-    const bool half = p->result == PTX_f16;
+    const bool half = p->result == PTX_f16, sparse = p->metadata != SIM_NO_ROW;
     numbers *of_a = &rows;
     rows_to_floats(a, k, fa, p->negate_a, of_a);
     for (int row = 0; row < ROWS; row++) {
@@ -117,7 +121,8 @@ static void compute_floats(const struct sim_product *issued, const operand *a, c
         if (!a->lost[row]) panel_isa_now()->floats(&sum);
         for (int column = 0; column < n && special; column++) {
             if (of_a->finite[row] && columns->finite[column]) continue;
-            if (a->lost[row] || b->lost[column]) t->c[row][column] = half ? F16_NAN : F32_NAN;
+            const bool nan = !sparse && (of_a->nan[row] || columns->nan[column]);   /* of a sparse row only what is there counts */
+            if (a->lost[row] || b->lost[column] || nan) t->c[row][column] = half ? F16_NAN : F32_NAN;
             else t->c[row][column] = sum_special(issued, a->code[row], b->code[column], there->row[row], before[column]);
         }
     }

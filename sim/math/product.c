@@ -22,19 +22,10 @@ const product_format *product_format_of(int type) {
     return NULL;
 }
 
-product_number product_read(const product_format *f, uint32_t code, bool negate) {
-    code >>= f->below;
-    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1);
-    bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
-    product_number n = {.negative = negative};
-    if ((int32_t)(exponent << f->mantissa | mantissa) >= product_first_special(f)) {
-        n.kind = f->special == PRODUCT_INFINITY && mantissa == 0 ? 1 : 2;
-        return n;
-    }
-    n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
-    n.exponent = (int16_t)((exponent == 0 ? 1 : (int)exponent) - f->bias);
-    if (negative) n.significand = -n.significand;
-    return n;
+bool product_has_nan(const product_format *f, const uint32_t *codes, int count) {
+    for (int i = 0; i < count; i++)
+        if (product_read(f, codes[i], false).kind == 2) return true;
+    return false;
 }
 
 /* ---- sums ---- */

@@ -21,7 +21,22 @@ static inline int32_t product_first_special(const product_format *f) {
 }
 /* Do four bits of metadata of a sparse A name two of four places? Compressors name place 0 twice where both elements are zeros, for which it is the same wherever they stand. */
 static inline bool product_names_places(uint32_t metadata, uint32_t element, uint32_t other) { return (metadata & 3) < metadata >> 2 || (metadata == 0 && element == 0 && other == 0); }
-product_number product_read(const product_format *f, uint32_t code, bool negate);
+static inline product_number product_read(const product_format *f, uint32_t code, bool negate) {
+    code >>= f->below;
+    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1);
+    bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
+    product_number n = {.negative = negative};
+    if ((int32_t)(exponent << f->mantissa | mantissa) >= product_first_special(f)) {
+        n.kind = f->special == PRODUCT_INFINITY && mantissa == 0 ? 1 : 2;
+        return n;
+    }
+    n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
+    n.exponent = (int16_t)((exponent == 0 ? 1 : (int)exponent) - f->bias);
+    if (negative) n.significand = -n.significand;
+    return n;
+}
+/* Is one of the codes a NaN? Then so is each sum of products that has them all. */
+bool product_has_nan(const product_format *f, const uint32_t *codes, int count);
 
 /* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */
 uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);

@@ -3,6 +3,7 @@
 #define SIM_MATH_REAL_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ static inline double f64_from(uint64_t bits) {
 
 #define F16_NAN 0x7fffu
 #define F32_NAN 0x7fffffffu
+static inline bool is_f32_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
 #define F64_NAN 0xfff8000000000000ull
 
 /* Subnormals become zeros of their sign. */
