@@ -113,8 +113,8 @@ bool takes(program *p, int i, const kernel_way *way, const kernel_problem *probl
     return takes_sizes(p, problem);
 }
 
-/* Lines of many operations are there for tiles. On simulated devices they are not run by one thread a result where another way takes them, nor by ways that the best one's estimate beats by far:
- * such a way is a loop whatever the sizes, which smaller lines hold, and the simulator takes many times longer for it. By name each way runs all its lines. */
+/* Lines of many operations are there for tiles. On simulated devices they are not run by one thread a result, nor by ways that the best one's estimate beats by far: such a way is a loop
+ * whatever the sizes, which smaller lines hold, and the simulator takes many times longer for it. By name each way runs all its lines. */
 #define LARGE_FLOPS 2e7
 #define SLOW_TIMES 1.5
 
@@ -128,13 +128,7 @@ static bool is_left_to_smaller(const program *p, const kernel_row *row, const ke
     if (!kernel_at_typical(&sized, p->ways, &typical)) return false;
     kernel_bound_of(&typical.run, 0, &bound);
     if (bound.work.flops <= LARGE_FLOPS) return false;
-    bool others = false;
-    text why;
-    text_init(&why, p->context);
-    for (int k = 0; k < row->way_count && !others; k++)
-        others = row->ways[k].needs != 0 && kernel_refusal(row, &row->ways[k], problem, &why) == NULL && kernel_size_refusal(&row->ways[k], &typical.run, &why) == NULL;
-    text_free(&why);
-    return (way->needs == 0 && others) || kernel_seconds(row, p->ways, &sized) > SLOW_TIMES * kernel_seconds(row, kernel_accepted_ways(row, problem), &sized);
+    return way->needs == 0 || kernel_seconds(row, p->ways, &sized) > SLOW_TIMES * kernel_seconds(row, kernel_accepted_ways(row, problem), &sized);
 }
 
 /* true: it runs the line. */
