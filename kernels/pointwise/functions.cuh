@@ -18,19 +18,19 @@ static __device__ __noinline__ float evaluate_long(int function, float x, float 
     }
 }
 
-/* One element after the other, each moved to the front. */
+/* One element after the other, each moved to the front. The result is moved in last, so ys may be xs. */
 INLINE void evaluate_longs(int function, float *xs, float *ys) {
 #pragma unroll 1
     for (int k = 0; k < PIECE; k++) {
         float y = ys[0], result = evaluate_long(function, xs[0], y);
 #pragma unroll
         for (int i = 1; i < PIECE; i++) xs[i - 1] = xs[i], ys[i - 1] = ys[i];
-        xs[PIECE - 1] = result;
         ys[PIECE - 1] = y;
+        xs[PIECE - 1] = result;
     }
 }
 
-/* xs becomes the function's values; a cast, which is POINTWISE_COUNT, has none. */
+/* xs becomes the function's values; a cast, which is POINTWISE_COUNT, has none. ys, which keeps its values, may be xs. */
 INLINE void evaluate_vector(int function, float *xs, float *ys) {
     switch (function) {
 #define OP_REAL1(name, formula) \

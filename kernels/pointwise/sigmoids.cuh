@@ -25,19 +25,19 @@ DEVICE float soft_siluf(float x) { return silu(x); }
 DEVICE float soft_geluf(float x) { return gelu(x); }
 DEVICE float soft_gelu_tanhf(float x) { return gelu_tanh(x); }
 
-/* Slopes. Of gelu: the normal distribution's share below x, which gelu is x times, and x times its density. */
+/* Slopes. Of gelu: the normal distribution's share below x, which gelu is x times, and x times its density. The share is 0 or 1 long before 1e30, and rcp flushes what is beyond 2^126. */
 DEVICE float soft_silu_slopef(float x) {
     const float s = sigmoid(x);
     return s * (1 + x * (1 - s));
 }
 DEVICE float soft_gelu_slopef(float x) {
-    const float share = fabsf(x) < 1e-30f ? 0.5f : gelu(x) * rcp(x);
+    const float near = fminf(fmaxf(x, -1e30f), 1e30f), share = fabsf(x) < 1e-30f ? 0.5f : gelu(near) * rcp(near);
     return fmaf(x * 0.39894228f, ex2(x * x * -0.72134752f), share);
 }
-/* x sigmoid(u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3), and so sigmoid(u) (1 + x (1 - sigmoid(u)) u'). */
+/* x sigmoid(u), u = 2 sqrt(2 / pi) (x + 0.044715 x^3), and so sigmoid(u) (1 + x (1 - sigmoid(u)) u'): as a sum, whose second part is 0 where a factor of it is and the others are finite. */
 DEVICE float soft_gelu_tanh_slopef(float x) {
-    const float square = x * x, s = sigmoid(x * fmaf(square, 0.07135482f, 1.59576912f));
-    return s * (1 + x * (1 - s) * fmaf(square, 0.21406445f, 1.59576912f));
+    const float square = fminf(x * x, 1e30f), s = sigmoid(x * fmaf(square, 0.07135482f, 1.59576912f));
+    return fmaf(s * (1 - s) * x, fmaf(square, 0.21406445f, 1.59576912f), s);
 }
 #else
 OP_DEFINE_SIGMOIDS(DEVICE, float, FLOAT_NAME)

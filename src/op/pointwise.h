@@ -40,7 +40,8 @@
         return (1 + F(soft_erf)(x * (REAL)0.70710678118654752440)) / 2 + x * (REAL)0.39894228040143267794 * F(soft_exp)(-x * x / 2);                      \
     }                                                                                                                                                     \
     LINKAGE REAL F(soft_gelu_tanh_slope)(REAL x) {                                                                                                        \
-        const REAL square = x * x, t = F(soft_tanh)((REAL)0.79788456080286535588 * x * (1 + (REAL)0.044715 * square));                                    \
+        const REAL whole = x * x, square = whole < (REAL)1e30 ? whole : (REAL)1e30;   /* finite, so that beyond it 0 times it is 0 */                       \
+        const REAL t = F(soft_tanh)((REAL)0.79788456080286535588 * x * (1 + (REAL)0.044715 * square));                                                    \
         return (1 + t + x * (1 - t * t) * (REAL)0.79788456080286535588 * (1 + (REAL)0.134145 * square)) / 2;                                              \
     }
 

@@ -58,6 +58,10 @@ def pointwise():
     c.add("neg", [torch.tensor([-(2**63), 2**63 - 1])], torch.tensor([-(2**63), -(2**63) + 1]))
     c.add("abs", [torch.tensor([-128, 127], dtype=torch.int8)], torch.tensor([-128, 127], dtype=torch.int8).abs())
     c.add("isnan", [integers(0, 2, 3)], torch.zeros(3, dtype=torch.bool))
+    c.note("slopes where squares leave fp32's range, which are 0 or 1")
+    ends = torch.tensor([1e14, -1e14, 1e20, -1e20, 1e38, -1e38])
+    for name in ("silu_slope", "gelu_slope", "gelu_tanh_slope"):
+        c.add(name, [ends], of_torch(name)(ends.double()).float())
     begin("not")
     c.add("not", [torch.tensor([True, False])], torch.tensor([False, True]))
     for dtype in INTS:
