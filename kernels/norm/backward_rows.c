@@ -34,9 +34,10 @@ static backward_division divide_row(const chip_caps *chip, int64_t cols, dw_form
     return d;
 }
 
-static backward_division divide(const kernel_run *run) {
+/* Rows of the run, as though they had so many columns. */
+static backward_division divide_cols(const kernel_run *run, int64_t cols) {
     const dw_tensor *x = run->call.in[IN_X];
-    backward_division d = divide_row(run->chip, x->dims[x->rank - 1], x->format, op_operand(&run->call, IN_PLUS) != NULL);
+    backward_division d = divide_row(run->chip, cols, x->format, op_operand(&run->call, IN_PLUS) != NULL);
     d.rows = 1;
     for (int i = 0; i < x->rank - 1; i++) d.rows *= x->dims[i];
     if (d.cols == 0) return d;
@@ -45,6 +46,21 @@ static backward_division divide(const kernel_run *run) {
     const int64_t most = base_ceil_div(d.rows, d.teams), resident = (by_shared < 1 ? 1 : by_shared < by_registers ? by_shared : by_registers) * run->chip->units;
     d.blocks = (int)(most < resident ? most : resident);
     return d;
+}
+
+static backward_division divide(const kernel_run *run) {
+    const dw_tensor *x = run->call.in[IN_X];
+    return divide_cols(run, x->dims[x->rank - 1]);
+}
+
+/* The widest rows below these that are divided otherwise: divisions change at powers of two up to a piece for each thread of a warp, then at multiples of that at most. */
+static int64_t narrower(int64_t cols) {
+    enum { OF_WARP = 32 * PIECE };
+    int64_t below = PIECE;
+    if (cols > OF_WARP) return (cols - 1) / OF_WARP * OF_WARP;
+    if (cols <= PIECE) return 0;
+    while (below * 2 < cols) below *= 2;
+    return below;
 }
 
 const char *norm_backward_rows_cuda_reject(const kernel_problem *problem, text *why) {
@@ -70,9 +86,15 @@ const char *norm_backward_rows_cuda_reject(const kernel_problem *problem, text *
 
 double norm_backward_rows_cuda_cost(const kernel_problem *problem) { return 4e-6 + kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.6); }
 
+/* Enough for fewer columns too, at which more blocks are resident together and each has sums. */
 size_t norm_backward_rows_cuda_workspace(const kernel_run *run) {
-    const backward_division d = divide(run);
-    return (size_t)d.blocks * 2 * (size_t)d.cols * sizeof(float);
+    const dw_tensor *x = run->call.in[IN_X];
+    size_t most = 0;
+    for (int64_t cols = x->dims[x->rank - 1]; cols > 0; cols = narrower(cols)) {
+        const size_t bytes = (size_t)divide_cols(run, cols).blocks * 2 * (size_t)cols * sizeof(float);
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 static void take_columns(kernel_launch *launch, const kernel_run *run, norm_backward_rows_arguments *arguments) {

@@ -5,7 +5,7 @@
  *                                                     -> smem, then that of the cluster's other blocks -> 64 results, or partial ones
  *
  * Where that leaves multiprocessors idle, each result is made in parts, which a second launch puts together. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the
- * shape and the number of multiprocessors alone. Resources: up to 18 KiB of shared memory. Speed: README.md. */
+ * shape, the strides and the number of multiprocessors alone, of rows also on where in 16 bytes each begins. Resources: up to 18 KiB of shared memory. Speed: README.md. */
 #include "kernels/gpu/ptx/cluster_f64.cuh"
 #include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/reduce/reduce_cuda.h"
@@ -194,10 +194,7 @@ INLINE void load_four(const int format, uint64_t from, int64_t step, row_values 
 }
 
 /* Those of four lines are joined in fp32, then to the totals. */
-INLINE void join_four(const int format, int function, const row_values *values, double *totals) {
-    float x[ROWS_AT_ONCE][PIECE];
-#pragma unroll
-    for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, values, k, x[k]);
+INLINE void join_four(int function, float x[ROWS_AT_ONCE][PIECE], double *totals) {
     if (adds(function)) {
         EACH_OF_PIECE(i) totals[i] += (double)((x[0][i] + x[1][i]) + (x[2][i] + x[3][i]));
     } else if (function == REDUCE_prod) {
@@ -212,12 +209,20 @@ INLINE void join_four(const int format, int function, const row_values *values, 
     }
 }
 
-/* All of the thread's lines: in words four at a time, or eight of 16 bits, whose loads nothing stands between; what is left over, and what does not lie so, one by one. */
+/* Four lines in words. */
+INLINE void join_words(const int format, int function, const row_values *values, double *totals) {
+    float x[ROWS_AT_ONCE][PIECE];
+#pragma unroll
+    for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, values, k, x[k]);
+    join_four(function, x, totals);
+}
+
+/* All of the thread's lines, four at a time and what is left over one by one. In words, where they lie so: loads of four, or eight of 16 bits, that nothing stands between. */
 INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, int64_t line, int64_t end, double *totals) {
     enum { FOUR = ROWS_AT_ONCE * REDUCE_GROUPS, BEHIND = (ROWS_AT_ONCE - 1) * REDUCE_GROUPS };
     const int function = a->function;
     const int64_t line_bytes = a->inner.strides[0][0] * element_size(format), step = line_bytes * REDUCE_GROUPS;
-    const uint64_t from = data + (uint64_t)(p->first * element_size(format));
+    const uint64_t from = data + (uint64_t)((int64_t)p->first * element_size(format));
     row_values values;
     if (is_whole_piece(p, 0) && a->inner.rank == 1 && (from | (uint64_t)line_bytes) % 16 == 0) {
 #pragma unroll 1
@@ -225,14 +230,21 @@ INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint6
             row_values more;
             load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
             load_four(format, from + (uint64_t)((line + FOUR) * line_bytes), step, &more);
-            join_four(format, function, &values, totals);
-            join_four(format, function, &more, totals);
+            join_words(format, function, &values, totals);
+            join_words(format, function, &more, totals);
         }
 #pragma unroll 1
         for (; line + BEHIND < end; line += FOUR) {
             load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
-            join_four(format, function, &values, totals);
+            join_words(format, function, &values, totals);
         }
+    }
+#pragma unroll 1
+    for (; line + BEHIND < end; line += FOUR) {
+        float x[ROWS_AT_ONCE][PIECE];
+#pragma unroll
+        for (int k = 0; k < ROWS_AT_ONCE; k++) load_piece(format, data + (uint64_t)(inner_offset(a, line + k * REDUCE_GROUPS) * element_size(format)), 1, p, 0, 0, x[k]);
+        join_four(function, x, totals);
     }
 #pragma unroll 1
     for (; line < end; line += REDUCE_GROUPS) {

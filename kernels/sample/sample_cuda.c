@@ -12,7 +12,8 @@ const char *sample_cuda_reject(const kernel_problem *problem, text *why) {
     return dim_is_constant(problem->in[SAMPLE_LOGITS]->dims[1], &count) && count <= INT32_MAX - CUDA_THREADS ? NULL : "the number of words is not known, or it does not fit in 32 bits";
 }
 
-/* Between what 64 rows of 151,936 words took by clusters: 27 us for the likeliest on an H100, 80 to 92 with top_p on an H200 (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
+/* Between what 64 rows of 151,936 words took by clusters: 27 us for the likeliest on an H100, 80 to 92 with top_p on an H200, in forms before this one, which
+ * was not measured (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
 double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.04, 0.2); }
 
 size_t sample_cuda_workspace(const kernel_run *run) {
@@ -28,7 +29,7 @@ static int64_t kept_bytes(const op_call *call) {
 }
 
 /* What a cluster takes to begin, to meet and to end; ids that one block reads in a nanosecond, and that all of a multiprocessor do. 64 rows of 151,936 words take 26 us in fp32 and 19 in
- * bf16 on an H100, where these say 23.5 and 16.5. */
+ * bf16 on an H100, where these say 23.5 and 16.5; that was a form before, and this one was not measured. */
 #define BEGIN_S 6e-6
 #define MEET_S 1e-6
 #define BLOCK_IDS_PER_S 4e9

@@ -380,9 +380,40 @@ static void matrices_of_groups_are_dequantised_in_parts(void **state) {
     dw_context_destroy(context);
 }
 
+/* A session reserves room at its largest sizes: fewer columns, at which more thread blocks are resident and each has sums, never take more. */
+static void sums_of_gradients_of_norms_have_room_at_fewer_columns_too(void **state) {
+    enum { ROWS = 100000, MOST_COLS = 8192 };
+    dw_context *context;
+    const op_attr eps = op_set_real(OP_ATTR_eps, 1e-5);
+    const op_attrs attrs = {1, &eps};
+    int found = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (int i = 0; i < chip_count() * kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i % kernel_count());
+        chip_caps chip;
+        size_t most = 0;
+        chip_row_caps(i / kernel_count(), 0, &chip);
+        if (strstr(row->name, "norm_backward_rows") == NULL || row->device != CHIP_GPU || (row->needs & ~chip.features) != 0) continue;
+        found++;
+        for (int64_t cols = 1; cols <= MOST_COLS; cols++) {
+            dw_tensor x;
+            const dw_tensor *ins[] = {&x, &x, NULL, &x}, *outs[] = {&x, NULL, NULL};
+            op_tensor_init(&x, DW_FORMAT_bf16, DW_SCALE_plain, 2, (int64_t[]){ROWS, cols}, NULL);
+            const kernel_run run = {.call = {context, op_get(row->op), &attrs, NULL, 4, ins, 3, outs, 0, NULL}, .chip = &chip};
+            const size_t bytes = kernel_workspace(row, &run);
+            assert_true(bytes >= most && bytes > 0);
+            most = bytes;
+        }
+    }
+    assert_true(found > 0);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrices_of_groups_are_dequantised_in_parts),
+        cmocka_unit_test(sums_of_gradients_of_norms_have_room_at_fewer_columns_too),
         cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named),
         cmocka_unit_test(a_chip_with_less_shared_memory_refuses_a_way),
     };

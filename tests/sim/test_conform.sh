@@ -59,5 +59,5 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
     [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 } | xargs -P "$processes" -I{} bash -c 'one {}'
