@@ -20,8 +20,13 @@ typedef struct side {
     dw_session *session;
     dw_named_tensor *outputs;
     int64_t greedy[PROMPT + GREEDY], made;
-    int64_t served[GREEDY], served_made;     /* the same text of a service: of the GPU alone; -1: there are no pages */
 } side;
+
+/* The greedy text once more, of a service on the GPU. */
+typedef struct served {
+    int64_t ids[GREEDY], made, pages;
+    const char *none;                 /* why there is no such text; NULL: there is */
+} served;
 
 static void close_session(side *side) {
     dw_session_destroy(side->session);
@@ -40,6 +45,7 @@ typedef struct device_check {
     arena arena;
     const char *file;
     const dw_model_options *options;
+    served served;
     side cpu, gpu, fp32;              /* the last one on the CPU, to draw texts by; not opened where the precision is fp32, or no texts are drawn */
     stepwise steps;
     bool has_steps;
@@ -90,16 +96,53 @@ static dw_status set_text(device_check *check, int64_t count, const int64_t *ids
     return DW_OK;
 }
 
-/* Greedy text on both, and a drawn one, which becomes the inputs. */
+/* What pages take that hold two texts of so many tokens, on a model with a step whose caches are pages: a service that nobody limits takes nearly all that the GPU has left. */
+static dw_status two_texts_bytes(device_check *check, int64_t tokens, uint64_t *bytes) {
+    const ir_graph *graph = check->gpu.model->paged.plan->graph;
+    const int count = dim_symbol_count(graph->dims), slots = dim_symbol_find(graph->dims, STEP_SYMBOL_SLOTS);
+    int64_t *sizes;
+    TRY_NEW(sizes, &check->arena, count);
+    for (int i = 0; i < count; i++) sizes[i] = i == slots ? ENGINE_PAGE : 1;
+    *bytes = 0;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        dw_tensor page;
+        TRY(op_tensor_bind(check->context, &graph->states[i]->type, sizes, NULL, &page));
+        *bytes += op_tensor_bytes(&page) * 2 * (uint64_t)base_ceil_div(tokens, ENGINE_PAGE);
+    }
+    return DW_OK;
+}
+
+static bool is_refusal(dw_status status) { return status == DW_UNSUPPORTED || status == DW_LIMIT || status == DW_NO_MEMORY; }
+
+/* A service with room for two texts of so many tokens; *service NULL: there is none, and check->served says why. */
+static dw_status make_service(device_check *check, int64_t tokens, dw_service **service) {
+    dw_model *model = check->gpu.model;
+    dw_service_options options = {.rows = 2, .run_tokens = 2 * PROMPT, .context = tokens, .page_tokens = ENGINE_PAGE};
+    dw_service_facts facts;
+    *service = NULL;
+    dw_status status = engine_add_pages(model);
+    if (status == DW_OK && model->paged.plan != NULL) status = two_texts_bytes(check, tokens, &options.cache_bytes);
+    if (status == DW_OK) status = dw_service_create(check->context, model, &options, service);
+    if (is_refusal(status)) return check->served.none = reason_of(check), DW_OK;
+    if (status != DW_OK) return status;
+    dw_service_measure(*service, &facts);
+    check->served.pages = facts.pages;
+    if (facts.alone == NULL) return DW_OK;
+    check->served.none = arena_text(&check->arena, facts.alone);
+    dw_service_destroy(*service);
+    *service = NULL;
+    return check->served.none != NULL ? DW_OK : base_fail(check->context, DW_NO_MEMORY, "a check needs memory");
+}
+
 static dw_status take_served(device_check *check, dw_service *service, uint64_t request) {
     dw_event events[2 * (GREEDY + 1)];
-    side *gpu = &check->gpu;
+    served *served = &check->served;
     for (int busy = 1; busy;) {
         TRY(dw_service_step(check->context, service, &busy));
         const int count = dw_service_poll(service, events, COUNT_OF(events));
         for (int i = 0; i < count; i++) {
             if (events[i].end == DW_END_FAULT) return base_fail(check->context, DW_INTERNAL, "a text of a service: %s", events[i].message);
-            if (events[i].request == request && events[i].id >= 0) gpu->served[gpu->served_made++] = events[i].id;
+            if (events[i].request == request && events[i].id >= 0) served->ids[served->made++] = events[i].id;
         }
     }
     return DW_OK;
@@ -107,26 +150,22 @@ static dw_status take_served(device_check *check, dw_service *service, uint64_t 
 
 /* The greedy text once more, by the step whose caches are pages, with the prompt backwards beside it. */
 static dw_status serve_greedy(device_check *check, int64_t greedy) {
-    const dw_service_options options = {.rows = 2, .run_tokens = 2 * PROMPT, .context = PROMPT + greedy};
     dw_service *service;
-    dw_service_facts facts;
     uint64_t requests[2];
     int64_t ids[2][PROMPT];
     for (int i = 0; i < PROMPT; i++) ids[0][i] = ids[1][PROMPT - 1 - i] = check->gpu.greedy[i];
-    check->gpu.served_made = -1;
-    TRY(dw_service_create(check->context, check->gpu.model, &options, &service));
-    dw_service_measure(service, &facts);
+    check->served = (served){0};
+    TRY(make_service(check, PROMPT + greedy, &service));
+    if (service == NULL) return DW_OK;
     dw_status status = DW_OK;
-    for (int i = 0; i < 2 && status == DW_OK && facts.alone == NULL; i++)
+    for (int i = 0; i < 2 && status == DW_OK; i++)
         status = dw_service_submit(check->context, service, &(dw_request){.count = PROMPT, .ids = ids[i], .tokens = greedy}, &requests[i]);
-    if (status == DW_OK && facts.alone == NULL) {
-        check->gpu.served_made = 0;
-        status = take_served(check, service, requests[0]);
-    }
+    if (status == DW_OK) status = take_served(check, service, requests[0]);
     dw_service_destroy(service);
     return status;
 }
 
+/* Greedy text on both, and a drawn one, which becomes the inputs. */
 static dw_status run_text(device_check *check, int64_t drawn, int64_t greedy) {
     int64_t made;
     const int64_t room = PROMPT + (drawn > greedy ? drawn : greedy);
@@ -437,7 +476,11 @@ static dw_status add_text(device_check *check) {
     add_positions(check, cpu, gpu);
     TRY(add_perplexity(check));
     TRY(add_greedy(check, "greedy", check->gpu.greedy + PROMPT, check->gpu.made));
-    return check->gpu.served_made < 0 ? DW_OK : add_greedy(check, "served", check->gpu.served, check->gpu.served_made);
+    json_object_set_new(check->facts, "no_service", check->served.none != NULL ? json_string(check->served.none) : json_null());
+    if (check->served.none != NULL) return DW_OK;
+    TRY(add_greedy(check, "served", check->served.ids, check->served.made));
+    json_object_set_new(json_object_get(check->facts, "served"), "pages", json_integer((json_int_t)check->served.pages));
+    return DW_OK;
 }
 
 /* ---- the whole ---- */
@@ -512,15 +555,18 @@ static void print_greedy(text *out, const char *name, const json_t *row) {
 }
 
 static void print_text(text *out, const json_t *facts) {
-    const json_t *perplexity = json_object_get(facts, "perplexity"), *best = json_object_get(facts, "best_tokens");
-    const char *none = json_string_value(json_object_get(facts, "no_text"));
+    const json_t *perplexity = json_object_get(facts, "perplexity"), *best = json_object_get(facts, "best_tokens"), *served = json_object_get(facts, "served");
+    char name[80];
+    const char *none = json_string_value(json_object_get(facts, "no_text")), *no_service = json_string_value(json_object_get(facts, "no_service"));
     if (none != NULL) text_printf(out, "no text: %s\n", none);
     if (none != NULL) return;
     text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; perturbations move that of the first text by up to %.4f %%%s\n",
                 count_of(perplexity, "tokens"), count_of(perplexity, "texts"), number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"),
                 100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "perturbed"), verdict_of(perplexity));
     print_greedy(out, "greedy text", json_object_get(facts, "greedy"));
-    print_greedy(out, "greedy text of a service", json_object_get(facts, "served"));
+    if (no_service != NULL) text_printf(out, "no text of a service: %s\n", no_service);
+    snprintf(name, sizeof name, "greedy text of a service in %lld pages", count_of(served, "pages"));
+    print_greedy(out, name, served);
     text_printf(out, "best token of each position: differs in %lld of %lld, in %lld where the two best are more than %.0f times that apart%s\n", count_of(best, "differ"),
                 count_of(best, "positions"), count_of(best, "beyond"), MARGIN_TIMES, verdict_of(best));
 }

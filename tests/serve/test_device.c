@@ -198,7 +198,7 @@ static void the_step_with_pages_is_checked(void **state) {
     if (kernel_lacks_images() != NULL) skip();
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
     assert_ok(context, dw_check_device(context, TEST_FIXTURES_DIR "/llama.pt2", &(dw_model_options){.device = "sim:h200", .precision = "bf16"}, 0, NULL, 0, gather, told));
-    assert_non_null(strstr(told, "greedy text of a service: 4 tokens, all the same"));
+    assert_non_null(strstr(told, "greedy text of a service in 2 pages: 4 tokens, all the same"));   /* one for each text, and no more */
     dw_context_destroy(context);
 }
 
