@@ -12,9 +12,9 @@ All requests come at once, or with --rate N by a Poisson clock, N a second on av
     busy      the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
 
 The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
---long N: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
+--long N, a multiple of 2048, the most tokens of a run: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
 that of a run full of prompt, which is a prompt of N ids by itself over its runs.
---for N: no way begins after so many seconds. Ids are random, so no text shares a beginning.
+--for N: no way begins after so many seconds, nor does --long. Ids are random, so no text shares a beginning.
 """
 import argparse
 import asyncio
@@ -61,6 +61,17 @@ def served(engine, prompts, tokens, arrivals, how, options):
     return asyncio.run(run())
 
 
+async def begun(texts, stamps):
+    """Returns when each of these tasks has stamped a token; what one of them raises ends the others."""
+    while not all(stamps):
+        done, _ = await asyncio.wait(texts, timeout=1e-3, return_when=asyncio.FIRST_EXCEPTION)
+        failed = [text for text in done if text.exception() is not None]
+        if failed or (len(done) == len(texts) and not all(stamps)):
+            for text in texts:
+                text.cancel()
+            raise failed[0].exception() if failed else RuntimeError("a text of the service ended without a token")
+
+
 def crowded(engine, prompts, tokens, length):
     """Milliseconds between tokens of the prompts' texts while long prompts arrive, and of a run that is full of one."""
     import deepwell.serve
@@ -78,8 +89,7 @@ def crowded(engine, prompts, tokens, length):
     async def run():
         async with deepwell.serve.Service(engine, rows=len(prompts) + 1, context=max(len(prompts[0]) + tokens, length + 1), run_tokens=RUN_TOKENS, share=False) as service:
             texts = [asyncio.ensure_future(read(service, prompt, times)) for prompt, times in zip(prompts, stamps)]
-            while not all(stamps):
-                await asyncio.sleep(1e-3)
+            await begun(texts, stamps)
             begin = time.perf_counter()
             for turn in range(4):
                 await first(service, turn)
@@ -88,7 +98,7 @@ def crowded(engine, prompts, tokens, length):
             return begin, end, lasted, [await first(service, turn) for turn in range(3)]
     begin, end, lasted, alone = asyncio.run(run())
     between = [1e3 * (b - a) for times in stamps for a, b in zip(times, times[1:]) if begin <= a and b <= end]
-    return between, 1e3 * statistics.median(alone) / -(-length // RUN_TOKENS), lasted
+    return between, 1e3 * statistics.median(alone) / (length // RUN_TOKENS), lasted
 
 
 def print_crowded(count, length, between, run, lasted):
@@ -156,6 +166,10 @@ def print_lines(name, count, lines):
           + (f"{mid['host us']:8.1f} {mid['busy']:6.3f}" if mid["host us"] else f"{'':8} {'':6}") + f" {len(lines):3}", flush=True)
 
 
+def is_late(arguments):
+    return arguments.until > 0 and time.perf_counter() - BEGIN > arguments.until
+
+
 def measure(name, arguments, transformers, torch, deepwell):
     from model_rows import MODELS
     model_class, config = (qwen3_small if name == "qwen3-0.6b" else MODELS[name].make)(transformers, arguments.small)
@@ -169,7 +183,7 @@ def measure(name, arguments, transformers, torch, deepwell):
     ids = torch.randint(0, model.config.vocab_size, (max(counts), arguments.prompt), generator=torch.Generator().manual_seed(1))
     start, engines = time.perf_counter(), {}
     graph = deepwell.capture(model, {"input_ids": ids[:2, :24].to(model.device)})
-    for way in chosen:
+    for way in chosen + (["service"] if arguments.long else []):
         kind = way if way in ("invariant", "beside") else "plain"
         if way != "peer" and kind not in engines:
             engines[kind] = deepwell.compile(graph, precision=arguments.beside if kind == "beside" else arguments.precision, device=arguments.device, invariant=kind == "invariant")
@@ -185,7 +199,7 @@ def measure(name, arguments, transformers, torch, deepwell):
         try:
             for turn in range(1 + arguments.rounds):
                 for way in chosen:
-                    if way not in lines or (arguments.until and time.perf_counter() - BEGIN > arguments.until):
+                    if way not in lines or is_late(arguments):
                         continue
                     try:
                         stamps, facts = turns[way](arguments.tokens if turn else 4)
@@ -195,7 +209,7 @@ def measure(name, arguments, transformers, torch, deepwell):
                         continue
                     if turn:
                         lines[way].append(line_of(stamps, [0.0] * count if way == "generate" else arrivals, facts))
-            if arguments.long:
+            if arguments.long and not is_late(arguments):
                 print_crowded(count, arguments.long, *crowded(engines["plain"], prompts, arguments.tokens, arguments.long))
         finally:                                    # an interrupt loses nothing that was measured
             for way, made in lines.items():
@@ -219,6 +233,8 @@ def main():
     parser.add_argument("--device", default="cuda", help="cuda, or cpu, to try it")
     parser.add_argument("--small", action="store_true", help="models of the same kind that run anywhere")
     arguments = parser.parse_args()
+    if arguments.long < 0 or arguments.long % RUN_TOKENS:
+        parser.error(f"--long {arguments.long}: take a multiple of {RUN_TOKENS}, so that each run of a prompt is a full one")
     arguments.ways = arguments.ways or ("service,beside" if arguments.beside else "service,waits,draws,generate,peer")
     import deepwell
     import torch
