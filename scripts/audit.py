@@ -11,8 +11,8 @@ instruction once, as the code of a wait that succeeds at once and of every branc
  steady    loads and stores of global memory, and generic ones, in the loops that multiply and load
  narrow    loads of tensor memory of fewer than 16 columns, which take as long as those of 16
  formula   matrix instructions, copies of scales, loads by TMA, commits of a k-block are those of the tile
- multiply  instructions a k-block of a warp that multiplies, beside the one for each of its sums that threads add themselves (fp8 by wgmma): at most 40
- load      of the warp that loads: at most 24
+ multiply  instructions a k-block of a warp that multiplies, beside the one for each of its sums that threads add themselves (fp8 by wgmma): at most 40; of persistent tiles by tcgen05 what tiles.c reckons with
+ load      of the warp that loads: at most 24; the same
  cover     stages x cycles of a k-block, by the slower of its matrix instructions and of what the L2 cache gives: at least 1600; of tiles of at most 64 columns, which read main memory, or 64 KB in flight
  soften    attention by tcgen05, position alone: instructions of the loop of its softmax, with what blocks with hidden keys alone run, and global memory in it
  issue     the same: of the loop of its products, a tile and a block of keys
@@ -58,6 +58,13 @@ class Tile(NamedTuple):
     adds: int                 # of a k-block's sums by each thread
     overlaps: bool            # an epilogue runs under the next tile's products
     commits: int = 1          # of a k-block
+    most_multiply: int = MOST_MULTIPLY
+    most_load: int = MOST_LOAD
+
+
+def claims_of(path):
+    """Instructions that a host half reckons with, by the names of its constants."""
+    return {name: int(value) for name, value in re.findall(r"(\w+_INSTRUCTIONS) = (\d+)", (ROOT / path).read_text())}
 
 
 def wgmma_tiles():
@@ -94,8 +101,9 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
     stage_bytes = -(-((128 + n // pair) * K_BLOCK + (1 + of_b) * scale_tiles * 512) // 1024) * 1024
     slots = 3 * ((128 + n // (64 if n >= 128 else n // 2)) * 16 + 16) if promotes else 0
     stages = min(12, (227 * 1024 - ((8 if promotes else 4) * boxes * 4096 or (2048 if scale_tiles == 0 else 0)) - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
-    cycles = 4 * max(n / 2, (128 + n / pair) / 4)
-    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, not promotes, 1 + promotes)
+    cycles, copies, claims = 4 * max(n / 2, (128 + n / pair) / 4), (1 + of_b) * scale_tiles, claims_of("kernels/gemm/tcgen05/tiles.c")
+    most = claims["MULTIPLY_INSTRUCTIONS"] + claims["COPY_INSTRUCTIONS"] * copies + claims["SCALE_INSTRUCTIONS"] * (copies > 0) + claims["PROMOTE_INSTRUCTIONS"] * promotes
+    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, copies, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, not promotes, 1 + promotes, most, claims["LOAD_INSTRUCTIONS"])
 
 
 def tcgen05_tiles_of(kind, elements):
@@ -157,7 +165,7 @@ def audit_multiply(loop, tile, findings):
     if tile.matrix is not None and loop.count("UTCBAR") != tile.commits * blocks:
         findings.append(("formula", f"{loop.count('UTCBAR') / blocks:g} commits a k-block, {tile.commits} are needed"))
     beside = len(loop.instructions) / blocks - tile.adds
-    if beside > MOST_MULTIPLY:
+    if beside > tile.most_multiply:
         findings.append(("multiply", f"{beside:g}"))
     return beside + tile.adds
 
@@ -167,7 +175,7 @@ def audit_load(loop, tile, findings):
     wanted = tile.scale_loads if brings_scales else tile.loads
     if wanted is not None and loop.count(*LOADS) not in (wanted if isinstance(wanted, tuple) else (wanted,)):
         findings.append(("formula", f"{loop.count(*LOADS)} loads by TMA a k-block, {wanted} are needed"))
-    if len(loop.instructions) > MOST_LOAD:
+    if len(loop.instructions) > tile.most_load:
         findings.append(("load", f"{len(loop.instructions)}"))
     return len(loop.instructions)
 
@@ -191,11 +199,6 @@ LEAST_BOUND = {64: 65, 96: 85, 128: 90, 192: 90, 256: 90}   # % of the matrix ra
 HIDING, SELDOM = 3 * 128, 24      # what hides keys of a row: two tests and a choice each; what a largest score that has moved costs besides
 
 
-def attention_claims():
-    """Instructions of a block of keys as kernels/attention/tcgen05/tcgen05.c reckons with them."""
-    return {name: int(value) for name, value in re.findall(r"(\w+_INSTRUCTIONS) = (\d+)", (ROOT / "kernels/attention/tcgen05/tcgen05.c").read_text())}
-
-
 def attention_tiles():
     """{entry: its row of kernels/attention/tcgen05/tiles.def, or of codes.def beside it} of those that hide by position alone."""
     columns = "name width value_width emulated scores texts codes blocks".split()
@@ -217,7 +220,7 @@ def bound_of(row, issue):
 def audit_attention(blocks, row, findings):
     is_wide = int(row["value_width"]) > 128
     has_codes, has_key_scale, has_scales = row["codes"] != "ATTEND_HALVES", row["codes"] == "ATTEND_E4M3", row["codes"] == "ATTEND_MXFP8"
-    claims, pairs, steps = attention_claims(), 128 // 2 * int(row["emulated"]) // 8, int(row["width"]) // (32 if has_codes else 16) + 128 // 16
+    claims, pairs, steps = claims_of("kernels/attention/tcgen05/tcgen05.c"), 128 // 2 * int(row["emulated"]) // 8, int(row["width"]) // (32 if has_codes else 16) + 128 // 16
     softens = [loop for loop in loops_around(blocks, ("STTM",), ("SYNCS", "MUFU")) if loop.count("MUFU") > 0]   # those that scale sums have none of their own
     multiplies = loops_around(blocks, MATRIX, WAIT)
     if len(softens) != 1 or len(multiplies) != 1 + is_wide:

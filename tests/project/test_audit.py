@@ -37,6 +37,8 @@ def test_rules():
     assert found(loads=2) == [("formula", "2 loads by TMA a k-block, 3 are needed")]
     assert found(filler=50) == [("multiply", "56")]
     assert found(filler=50, tile=TILE._replace(adds=16)) == []
+    assert found(tile=TILE._replace(most_multiply=15)) == [("multiply", "16")]
+    assert found(tile=TILE._replace(most_load=6)) == [("load", "7")]
     assert found(odd="LDG.E R4, desc[UR4][R2.64]") == [("steady", "1")]
     assert found(odd="LD.E R4, desc[UR4][R2.64]") == [("steady", "1")]
     assert found(odd="STL [R1], R2") == [("local", "1")]
@@ -44,6 +46,15 @@ def test_rules():
     assert found(odd="LDTM.x16 R4, tmem[UR4]") == []
     assert found(tile=TILE._replace(stages=3)) == [("cover", "1536")]
     assert found(tile=TILE._replace(overlaps=False)) == [("epilogue", "behind")]
+
+
+def test_claims():
+    """What tiles by tcgen05 may take is what their estimates reckon with."""
+    claims = audit.claims_of("kernels/gemm/tcgen05/tiles.c")
+    plain, scaled, promoted = audit.tcgen05_tile(2, 256, 2, 0), audit.tcgen05_tile(2, 256, 2, 4), audit.tcgen05_tile(2, 256, 2, 0, True)
+    assert (plain.most_multiply, plain.most_load) == (claims["MULTIPLY_INSTRUCTIONS"], claims["LOAD_INSTRUCTIONS"])
+    assert scaled.most_multiply == plain.most_multiply + 12 * claims["COPY_INSTRUCTIONS"] + claims["SCALE_INSTRUCTIONS"]
+    assert promoted.most_multiply == plain.most_multiply + claims["PROMOTE_INSTRUCTIONS"]
 
 
 def test_judging():
@@ -58,6 +69,7 @@ def test_judging():
 
 
 test_rules()
+test_claims()
 test_judging()
 images = Path(os.environ.get("DEEPWELL_BUILD", ROOT / "build")) / "images"
 if not any(images.glob("*.fatbin")):
