@@ -1,5 +1,5 @@
 /* What the epilogue computes of a thread's TCGEN05_CHUNK values, two at a time: one instruction gives two results, and a warp that stores is alone on its scheduler, so its instructions are what an epilogue takes. Activations
- * are those of the scalar functions, operation by operation, so bits are the same. Loads and stores nothing. */
+ * are the scalar functions of epilogue.cuh, operation by operation, so bits are the same as theirs: GELU's are those of gelu_short, as in the tiles by wgmma, not those of gelu in activations.cuh. Loads and stores nothing. */
 #ifndef KERNELS_GEMM_TCGEN05_COMPUTE_CUH
 #define KERNELS_GEMM_TCGEN05_COMPUTE_CUH
 
