@@ -410,8 +410,54 @@ static void sums_of_gradients_of_norms_have_room_at_fewer_columns_too(void **sta
     dw_context_destroy(context);
 }
 
+/* The last launch of a run. */
+typedef struct noted { kernel_launcher launcher; uint32_t grid, shared_bytes; } noted;
+
+static dw_status note_launch(kernel_launcher *launcher, const kernel_launch *launch) {
+    noted *n = (noted *)launcher;
+    n->grid = launch->grid[0];
+    n->shared_bytes = launch->shared_bytes;
+    return DW_OK;
+}
+
+/* Clusters that wait for each other's keys would take a second round. 1024: of each block, for the driver; of all blocks of a multiprocessor the chip has as much more than one may have. */
+static void blocks_that_share_keys_find_room_at_once(void **state) {
+    enum { HEADS = 32, KEYS = 8192, DRIVER_BYTES = 1024 };
+    static const char *const names[] = {"cuda_attention_decode"};
+    static const int64_t widths[] = {64, 128, 256};
+    dw_context *context;
+    const op_attr scale = op_set_real(OP_ATTR_scale, 0.125);
+    const op_attrs attrs = {1, &scale};
+    int shared = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (int i = 0; i < kernel_count() * chip_count(); i++) {
+        const kernel_row *row = kernel_at(i / chip_count());
+        const uint32_t ways = kernel_ways_of(row, names, 1);
+        chip_caps chip;
+        chip_row_caps(i % chip_count(), 0, &chip);
+        if (ways == 0 || !chip_has(&chip, CHIP_tma)) continue;
+        for (size_t w = 0; w < COUNT_OF(widths); w++) {
+            dw_tensor q, k, out;
+            const dw_tensor *ins[] = {&q, &k, &k}, *outs[] = {&out};
+            noted n = {.launcher = {note_launch}};
+            op_tensor_init(&q, DW_FORMAT_bf16, DW_SCALE_plain, 4, (int64_t[]){1, HEADS, 1, widths[w]}, NULL);
+            op_tensor_init(&k, DW_FORMAT_bf16, DW_SCALE_plain, 4, (int64_t[]){1, HEADS, KEYS, widths[w]}, NULL);
+            out = q;
+            const kernel_run run = {.call = {context, op_get(OP_attention), &attrs, NULL, 3, ins, 1, outs, 0, NULL}, .chip = &chip, .ways = ways};
+            assert_int_equal(kernel_shape(row, &run, &n.launcher), DW_OK);
+            const size_t held = (chip.shared_bytes + DRIVER_BYTES) / (n.shared_bytes + DRIVER_BYTES);
+            if (n.grid > HEADS && n.grid > (size_t)chip.units * held) fail_msg("%s, heads of %d: %u blocks, and %zu find room on each of %d multiprocessors", chip.name, (int)widths[w], n.grid, held, chip.units);
+            shared += n.grid > HEADS;
+        }
+    }
+    assert_true(shared > 6);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_that_share_keys_find_room_at_once),
         cmocka_unit_test(matrices_of_groups_are_dequantised_in_parts),
         cmocka_unit_test(sums_of_gradients_of_norms_have_room_at_fewer_columns_too),
         cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named),

@@ -107,7 +107,7 @@ int64_t attention_decode_rows(const kernel_run *run) {
 
 /* ---- the launch ---- */
 
-/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. */
+/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. L2 is asked for 256 bytes: with 128, which are a box's row here too and are faster with operands of 16 bits, codes were not measured. */
 static void take_code_maps(kernel_launch *launch, const kernel_run *run, int index, const void *of_codes, const void *of_scales) {
     const dw_tensor *x = run->call.in[index];
     const uint64_t width = (uint64_t)x->dims[3], slots = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], rows = (uint64_t)x->dims[0];
@@ -123,20 +123,28 @@ static void take_code_maps(kernel_launch *launch, const kernel_run *run, int ind
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_scales, 0);
 }
 
+/* Blocks that a multiprocessor of the chip holds: no more than its shared memory has room for, which is what one block may have, and the driver's part of it. Each block has such a part. */
+static int held_of(const decode_entry *e, const chip_caps *chip) {
+    enum { DRIVER_BYTES = 1024 };
+    const int room = (int)((chip->shared_bytes + DRIVER_BYTES) / (shared_bytes(e) + DRIVER_BYTES));
+    return room < e->blocks ? room : e->blocks;
+}
+
 /* Hundredths of the multiprocessors' places that clusters of so many blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks in clusters of 1, 2,
  * 4, 8 and 16, one to a multiprocessor, and for 264, 264, 248, 240 and 224, two to each. Sizes that are no powers of two only where two find room. */
-static int filled(const decode_entry *e, int splits) {
+static int filled(int held, int splits) {
     if (splits > 8) return splits == DECODE_SPLITS ? 84 : 0;
-    if ((splits & (splits - 1)) != 0 && e->blocks < 2) return 0;
+    if ((splits & (splits - 1)) != 0 && held < 2) return 0;
     return splits > 2 ? 90 : 100;
 }
 
 /* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time. A second round would cost as much as the first. */
 static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles, int64_t keys) {
     const int most = chip_cluster_blocks(chip) < DECODE_SPLITS ? chip_cluster_blocks(chip) : DECODE_SPLITS;
+    const int held = held_of(e, chip);
     int splits = 1;
     for (int more = 2; more <= most && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++)
-        if (tiles * more <= (int64_t)e->blocks * chip->units * filled(e, more) / 100) splits = more;
+        if (tiles * more <= (int64_t)held * chip->units * filled(held, more) / 100) splits = more;
     return splits;
 }
 

@@ -7,7 +7,7 @@
  *   warps 8-11    said_full -> sums scaled in tmem where a largest score has grown -> ready;  at last sums -> registers -> results in smem -> out_full
  *   warp 13       out_full -> TMA out -> out_empty
  *   (of one tile, wide.cuh: warps 0-3 alone, of every block; warps 4-7 end)
- *   warp 15       which units: a head's 256 queries and the blocks of keys that they see; where queries are of several texts, of one text after the other
+ *   warp 15       which units: a head's 256 queries, of wide heads 128, and the blocks of keys that they see; where queries are of several texts, of one text after the other
  *
  * Of codes scores are products of e4m3: their fp32 scales, of a row of q and of 128 keys, are parts of what becomes an exponent of 2. With mxfp8 the matrix instructions apply scales, which warp 14 brings and warp 12
  * copies to where the other tile's scores were, once these have been read: scores -> read.
