@@ -87,7 +87,8 @@ DW_API dw_status dw_model_print(const dw_model *model, dw_print what, int json, 
 /* These weights have new values, or lie elsewhere: what was computed from them is computed again, for the runs and generations that begin after it. Names are those that
  * the graph has its weights by, shapes and formats those of before; their memory is borrowed as before, and in the place where dw_graph_program was given them. No session of the model runs meanwhile; a
  * session's state is what it was until it is reset. MISMATCH also for a weight whose values decided how the model was compiled (a mask
- * that became causal attention): compile again. UNSUPPORTED for a compiled file, which has no weights of the caller's. On failure the model is as it was. */
+ * that became causal attention): compile again. UNSUPPORTED for a compiled file, which has no weights of the caller's. On failure the model is as it was.
+ * So what is computed anew lies beside what was there before until all of it is: an update of all weights takes up to as much memory again as dw_model_weight_bytes says. NO_MEMORY: update fewer at a time. */
 DW_API dw_status dw_model_update(dw_model *model, int tensor_count, const dw_named_tensor *tensors);
 
 /* Every operator that capture reads. */

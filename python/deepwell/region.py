@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from . import _core
-from .errors import DeepwellWarning, Mismatch, Unsupported
+from .errors import DeepwellWarning, Mismatch, NoMemory, Unsupported
 from .placement import CPU, core_device, device_of, for_core
 from .precision import PrecisionPolicy
 from .program import COLLECTIVES, Output, Program
@@ -277,6 +277,18 @@ class Region:
             self._kept.append((self._model, self._session))
             self._is_captured = False
 
+    def _update_model(self, names: list[str]) -> None:
+        """At once where there is memory for what is made anew beside what was there before; else one half behind the other."""
+        try:
+            self._model.update(names)
+            return
+        except NoMemory:
+            if len(names) == 1:
+                raise
+        middle = len(names) // 2
+        self._update_model(names[:middle])
+        self._update_model(names[middle:])
+
     def update(self, names: Iterable[str]) -> None:
         """The memory of these weights was written: what was computed from them is made again."""
         changed = list(names)
@@ -292,6 +304,6 @@ class Region:
                     copy.copy_(now[name])
             self._wait()
         try:
-            self._model.update(changed)
+            self._update_model(changed)
         except Mismatch:      # its values decided how the model was compiled
             self._rebuild()

@@ -257,6 +257,41 @@ def test_an_update_reaches_generation(model):
     assert torch.equal(engine.generate(ids, 8), greedy(model, ids, 8))
 
 
+def test_an_update_that_finds_no_memory_goes_by_halves(model):
+    """What is made anew lies beside what was there before, so fewer weights at a time take less."""
+    model = copy.deepcopy(model)
+
+    def change():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn_like(parameter) * 0.2)
+    change()                # weights that are all 1 or 0 would decide how it is compiled
+    engine = dw.compile(dw.capture(model))
+    region, given = engine._region, []
+
+    class Short:
+        def __init__(self, model, most):
+            self.model, self.most = model, most
+
+        def update(self, names):
+            if len(names) > self.most:
+                raise dw.NoMemory("no room")
+            given.extend(names)
+            self.model.update(names)
+
+    change()
+    made = region._model
+    region._model = Short(made, 5)
+    engine.update()
+    region._model = Short(made, 0)
+    with pytest.raises(dw.NoMemory):
+        engine.update()
+    region._model = made
+    ids = torch.randint(0, 100, (2, 6))
+    assert given == [name for name, _ in region.program.tensors] and len(given) > 5
+    assert torch.equal(engine.generate(ids, 8), greedy(model, ids, 8))
+
+
 def test_a_loaded_engine_generates_by_its_cached_step(ir, tmp_path):
     engine = dw.compile(ir)
     engine.save(tmp_path / "m.dw")
