@@ -91,6 +91,9 @@ typedef struct generation {
     int64_t new_tokens;             /* of the run that is being prepared, without those of row -1 */
 } generation;
 
+/* Of a run of prompts alone, while texts wait for a token (serve/plan.c); chosen, not measured. */
+static inline int64_t generation_prompts_most(const generation *g) { return g->run_most * 3 / 4; }
+
 static inline engine_runner *generation_runner(dw_session *session) { return session->step.program != NULL ? &session->step : &session->full; }
 
 /* generation_inputs.c: what the graph's inputs and outputs are; UNSUPPORTED says which one generation does not recognise. */

@@ -180,12 +180,13 @@ static bool may_have_rungs(const dw_session *session, const ir_graph *graph, con
     return session->device != NULL && session->device->calls->graph_ready != NULL && g->mode == GENERATION_STEP && generation_tells_apart(graph);
 }
 
-/* The sizes of runs of a service on a GPU: the largest, one token of each text, and what is below. */
+/* The sizes of runs of a service on a GPU: the largest, one token of each text, what prompts have while others wait, and what is below. */
 static void choose_rungs(const dw_session *session, const ir_graph *graph, generation *g) {
     if (!session->paging.is_shared || !may_have_rungs(session, graph, g)) return;
     g->is_ladder = true;
     add_rung(g, g->run_most);
     add_rung(g, g->texts);
+    add_rung(g, generation_prompts_most(g));
     add_rungs(g, g->run_most);
 }
 

@@ -37,7 +37,7 @@ static dw_status launch(scheduler *s, int which) {
     return DW_OK;
 }
 
-/* The runs under way never were: their texts, but for those that gave their rows back since, are as before. */
+/* The runs under way never were: their texts, but for those that gave their rows back since, are as before, and what each was to read in the oldest of them is what is planned for it. */
 static void roll_back(scheduler *s) {
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         scheduler_flight *flight = &s->flights[s->next_flight ^ 1 ^ i];   /* the last one first */
@@ -48,6 +48,7 @@ static void roll_back(scheduler *s) {
             if (flown->text->row < 0) continue;
             s->g->text[flown->text->row].past = flown->past;
             s->g->text[flown->text->row].length = flown->length;
+            s->g->text[flown->text->row].count = flown->count;
         }
         flight->is_up = false;
         flight->count = 0;

@@ -3,7 +3,7 @@
 #include "serve/scheduler.h"
 
 /* A GPU's tile of queries goes through the keys of each text that it has a query of, one text after the other. So a tile of 64 texts that lack a token holds up a run of a prompt for longer than a run of
- * their own takes: 64 texts of 1,024 tokens and 1,984 tokens of a prompt take an H200 46 ms together, and apart some 4 and 9. So few texts, or tokens of prompts, go together. */
+ * their own takes: 64 texts of 1,024 tokens and 1,984 tokens of a prompt take an H200 46 ms together, and apart some 4 and 9. So few texts, or tokens of prompts, go together: how few was chosen, not measured. */
 enum { FEW_TEXTS = 2, FEW_TOKENS = 32 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -202,13 +202,13 @@ static void plan_prompts(scheduler *s, int64_t texts, int64_t left) {
 }
 
 /* In a service on a GPU. In one call prompts come at once, and nobody waits for a token. */
-static bool goes_apart(const scheduler *s) { return s->session->device != NULL && s->pages != NULL; }
+static bool goes_apart(const scheduler *s, int64_t decoding) { return s->session->device != NULL && s->pages != NULL && decoding > FEW_TEXTS; }
 
-/* The turn of one of both: of prompts, whose run is no longer than leaves the texts that wait for it the time of their own, or of those. */
+/* The turn of one of both, of prompts or of texts that lack a token, unless a run takes both and there is little of prompts. */
 static void take_turns(scheduler *s, int64_t texts, int64_t decoding) {
     int64_t prompts = 0;
     for (int64_t i = 0; i < texts; i++) prompts += lacks_one(work_of(s, s->order[i])) ? 0 : work_of(s, s->order[i])->count;
-    const bool together = !goes_apart(s) || decoding <= FEW_TEXTS || prompts <= FEW_TOKENS;
+    const bool together = !goes_apart(s, decoding) || (prompts <= FEW_TOKENS && decoding + prompts <= s->g->run_most);
     s->prompts_turn = !together && !s->prompts_turn;
     for (int64_t i = 0; i < texts && !together; i++)
         if (lacks_one(work_of(s, s->order[i])) == s->prompts_turn) work_of(s, s->order[i])->count = 0;
@@ -230,8 +230,7 @@ dw_status scheduler_plan(scheduler *s, bool *any) {
         if (s->g->mode == GENERATION_WHOLE) TRY(orders_reset(s->options.orders, s->session));   /* the next run begins where this one began */
         plan_decoding(s, &texts, &left);
         const int64_t decoding = s->g->run_most - left;
-        if (goes_apart(s) && decoding > FEW_TEXTS) left = least(left, s->g->run_most / 4 * 3);
-        plan_prompts(s, texts, left);
+        plan_prompts(s, texts, goes_apart(s, decoding) ? generation_prompts_most(s->g) : left);
         take_turns(s, texts, decoding);
         *any = scheduler_any_planned(s);
         if (!*any && scheduler_is_under_way(s)) return DW_OK;   /* what comes of that may end texts */

@@ -5,6 +5,7 @@
 
 #include "deepwell/serve.h"
 #include "engine/engine.h"
+#include "serve/scheduler.h"
 #include "support/driver.h"
 #include "support/session.h"
 
@@ -380,7 +381,7 @@ static void a_fault_of_a_kernel_ends_its_own_text(void **state) {
     (void)state;
     dw_context *context = context_of();
     dw_model *model = open_model(context, SHORT, DEVICE_NAME);
-    for (unsigned seed = 0; seed <= 1; seed++) {
+    for (unsigned seed = 0; seed <= 2; seed++) {
         int64_t whole[3][SERVED_MADE] = {{0}}, made[3][SERVED_MADE] = {{0}};
         dw_end ends[3];
         fake->late = seed;
@@ -439,6 +440,85 @@ static void prompts_and_tokens_have_turns_on_a_gpu(void **state) {
     assert_in_range(tokens, 4, 7);
     assert_memory_equal(there, here, sizeof here);
     assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* Three texts make tokens while a prompt of 200 is read, one of whose ids is a fault of its turn's run: the runs from there to its end. */
+static int64_t runs_beside_a_prompt(dw_context *context, dw_model *model, bool with_fault, int64_t made[3][64]) {
+    enum { OTHERS = 3, PROMPT = 200, TOKENS = 40 };
+    static dw_event events[256];
+    int64_t prompt[PROMPT], counts[OTHERS + 1] = {0};
+    uint64_t requests[OTHERS + 1] = {0};
+    int64_t begin = 0, runs = 0;
+    dw_end ends[OTHERS + 1] = {DW_END_NONE};
+    dw_service_facts facts;
+    dw_service *service;
+    for (int k = 0; k < PROMPT; k++) prompt[k] = (int64_t)(num_random(5, (uint64_t)k) % 7);
+    if (with_fault) prompt[10] = 7;
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = OTHERS + 1, .run_tokens = 64, .context = 256, .page_tokens = 16, .cache_bytes = 1 << 20, .flags = DW_SERVICE_NO_SHARING}, &service));
+    for (int i = 0; i < OTHERS; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 2 + i, .ids = (int64_t[]){1, 2, 3, 4}, .tokens = TOKENS}, &requests[i]));
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        dw_service_measure(service, &facts);
+        for (int e = 0; e < count; e++) {
+            int i = 0;
+            while (requests[i] != events[e].request) i++;
+            if (events[e].id >= 0 && i < OTHERS) made[i][counts[i]] = events[e].id;
+            counts[i] += events[e].id >= 0;
+            if (events[e].end != DW_END_NONE) ends[i] = events[e].end;
+            if (events[e].end != DW_END_NONE && i == OTHERS) runs = facts.runs - begin;
+        }
+        if (counts[OTHERS - 1] == 0 || requests[OTHERS] != 0) continue;
+        begin = facts.runs;
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = PROMPT, .ids = prompt, .tokens = 3}, &requests[OTHERS]));
+    }
+    for (int i = 0; i < OTHERS; i++) assert_int_equal(ends[i], DW_END_LENGTH);
+    assert_int_equal(ends[OTHERS], with_fault ? DW_END_FAULT : DW_END_LENGTH);
+    dw_service_measure(service, &facts);
+    assert_int_equal(facts.faults, with_fault);
+    assert_int_equal(facts.pages_used, 0);
+    dw_service_destroy(service);
+    return runs;
+}
+
+/* The run that failed is repeated, not the one that was planned behind it, which has none of the prompt: so its text ends at once. */
+static void a_fault_in_a_prompts_turn_ends_its_text(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = open_model(context, SHORT, DEVICE_NAME);
+    for (unsigned seed = 0; seed <= 2; seed++) {
+        static int64_t whole[3][64], made[3][64];
+        fake->late = seed;
+        assert_in_range(runs_beside_a_prompt(context, model, false, whole), 8, 16);
+        const int64_t runs = runs_beside_a_prompt(context, model, true, made);
+        fake->late = 0;
+        assert_in_range(runs, 0, 8);     /* its turn comes, fails, and what was under way goes one by one */
+        assert_memory_equal(made, whole, sizeof made);
+    }
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* What prompts have of a run is a size that is bound, however many sizes there are; and where nearly all of a run is for tokens, prompts have runs of their own nevertheless. */
+static void prompts_have_a_size_of_their_own(void **state) {
+    static const struct { int64_t rows, run_tokens; } services[] = {{4, 64}, {64, 2048}, {65, 1024}, {5, 5}, {3, 3}};
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = open_model(context, ALL, DEVICE_NAME);
+    for (size_t i = 0; i < COUNT_OF(services); i++) {
+        dw_service *service;
+        const dw_service_options options = {.rows = services[i].rows, .run_tokens = services[i].run_tokens, .context = 64, .page_tokens = 16, .cache_bytes = 1 << 20};
+        assert_ok(context, dw_service_create(context, model, &options, &service));
+        const generation *g = service_scheduler(service)->g;
+        const int64_t most = generation_prompts_most(g);
+        bool is_bound = false;
+        for (int k = 0; k < g->rung_count; k++) is_bound |= g->rungs[k] == most;
+        assert_true(is_bound && most > 0 && most < g->run_most);
+        dw_service_destroy(service);
+    }
+    dw_model_destroy(model);
     dw_context_destroy(context);
 }
 
@@ -517,6 +597,8 @@ int main(void) {
         cmocka_unit_test(a_mask_waits_for_the_id_in_front_of_it),
         cmocka_unit_test(a_fault_of_a_kernel_ends_its_own_text),
         cmocka_unit_test(prompts_and_tokens_have_turns_on_a_gpu),
+        cmocka_unit_test(prompts_have_a_size_of_their_own),
+        cmocka_unit_test(a_fault_in_a_prompts_turn_ends_its_text),
         cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
