@@ -261,7 +261,7 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_QUANTISES = 16,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
     KERNEL_WAY_NORMALISES = 32,       /* and normalise it (kernel_run.norm) */
     KERNEL_WAY_VARIES = 128,          /* how it divides a row's sums follows from how many rows there are: it refuses what is to be invariant */
-    KERNEL_WAY_BESIDE = 256,          /* a result of 16 bits lies beside what is added to it: over it the product would be rounded before the sum */
+    KERNEL_WAY_UNALIASED = 256,       /* a result of 16 bits has no memory in common with what is added to it: over it the product would be rounded before the sum */
     KERNEL_WAY_TILED = 64             /* a product that takes block scales in tiles (tile128x4) alone: where it would take one, plans have those of both operands so */
 } kernel_way_flag;
 /* Seconds between the launches of a run of what takes so many apart from others: code, maps and arguments come from memory again each time, and the clock is that of a chip at its limit of power.
@@ -302,7 +302,7 @@ size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);
 
 /* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result, of an op that updates
- * (OP_TRAIT_UPDATES) the one that the result is the new value of. -1: none, as of a row that may be run by a way that says so (KERNEL_WAY_BESIDE). ways: of the row; format: of the result. */
+ * (OP_TRAIT_UPDATES) the one that the result is the new value of. -1: none, as of a row that may be run by a way that says so (KERNEL_WAY_UNALIASED). ways: of the row; format: of the result. */
 int kernel_in_place(const kernel_row *row, uint32_t ways, dw_format format, int result);
 
 /* Does the row do norms whose bits are those of products that normalise their operand? */

@@ -35,7 +35,7 @@
 #define NORMALISES KERNEL_WAY_NORMALISES
 #define TILED KERNEL_WAY_TILED
 #define VARIES KERNEL_WAY_VARIES
-#define BESIDE KERNEL_WAY_BESIDE
+#define UNALIASED KERNEL_WAY_UNALIASED
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
      .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
@@ -345,14 +345,14 @@ dw_status kernel_choose(arena *arena, const kernel_problem *asked, const kernel_
 }
 
 /* Is there a way among these that writes no result of the format over an operand? */
-static bool is_beside(const kernel_row *row, uint32_t ways, dw_format format) {
+static bool is_unaliased(const kernel_row *row, uint32_t ways, dw_format format) {
     for (int i = 0; i < row->way_count; i++)
-        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], KERNEL_WAY_BESIDE)) return dw_format_bits(format) == 16;
+        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], KERNEL_WAY_UNALIASED)) return dw_format_bits(format) == 16;
     return false;
 }
 
 int kernel_in_place(const kernel_row *row, uint32_t ways, dw_format format, int result) {
-    if (is_beside(row, ways, format)) return -1;
+    if (is_unaliased(row, ways, format)) return -1;
     if (result == 0 || row->in_place < 0) return row->in_place;
     if (op_has(row->op, OP_TRAIT_UPDATES)) return op_updated(row->op, result);
     return result == 1 && op_has(row->op, OP_TRAIT_PAIRED) ? row->in_place + 1 : -1;
