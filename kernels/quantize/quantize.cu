@@ -47,21 +47,21 @@ DEVICE void encode_run(const quantize_arguments *a, int64_t row, int64_t row_at,
     if (held > 0) *to = (uint8_t)bits;
 }
 
-/* Writes the block's scale; returns what its elements are multiplied by. */
-DEVICE float write_scale(const quantize_arguments *a, int64_t row, int64_t col, float amax, float nv_encode, float nv_decode) {
+/* Returns what the block's elements are multiplied by; its scale is written by the thread of which writes is true. */
+DEVICE float write_scale(const quantize_arguments *a, int writes, int64_t row, int64_t col, float amax, float nv_encode, float nv_decode) {
     int64_t at = rows_scale_index(&a->out, row, col);
     if (a->out.scale_format == CUDA_e8m0) {
         int32_t code = rules_mx_scale(amax, largest_of(a->out.format), a->floors);
-        ((uint8_t *)a->out.scales)[at] = (uint8_t)code;
+        if (writes) ((uint8_t *)a->out.scales)[at] = (uint8_t)code;
         return rules_mx_inverse(code);
     }
     if (a->out.scale_format == CUDA_e4m3) {
         int32_t code = rules_nv_scale(amax, nv_encode);
-        ((uint8_t *)a->out.scales)[at] = (uint8_t)code;
+        if (writes) ((uint8_t *)a->out.scales)[at] = (uint8_t)code;
         return rules_nv_inverse(code, nv_decode);
     }
     float bounded = rules_fp8_bounded(amax), scale = rules_is_nan(amax) ? NOT_A_NUMBER : bounded / 448.0f;
-    ((float *)a->out.scales)[at] = scale;
+    if (writes) ((float *)a->out.scales)[at] = scale;
     return rules_is_nan(amax) ? scale : 448.0f / bounded;
 }
 
@@ -171,7 +171,7 @@ KERNEL(quantize_short, quantize_arguments) {
             int32_t bits = magnitude(x_at(&arguments, at[0], i));
             most = most > bits ? most : bits;
         }
-        float inverse = write_scale(&arguments, row, begin, small_float(most), encode_by, decode_by);
+        float inverse = write_scale(&arguments, 1, row, begin, small_float(most), encode_by, decode_by);
         if (arguments.searches && most < SMALL_F32_INFINITY) inverse = search(&arguments, row, at[0], begin, end, inverse, encode_by, decode_by);
         encode_run(&arguments, row, at[0], begin, end, inverse);
     }
@@ -206,7 +206,8 @@ KERNEL(quantize_wide, quantize_arguments) {
             }
         }
         float amax = arguments.over_tensor ? largest_part(&arguments) : small_float(block_largest(most));
-        float inverse = write_scale(&arguments, matrix * matrix_rows + top, left, amax, 1.0f, 1.0f);   /* every thread writes the same */
+        int writes = threadIdx.x == 0 && (!arguments.over_tensor || item == 0);
+        float inverse = write_scale(&arguments, writes, matrix * matrix_rows + top, left, amax, 1.0f, 1.0f);
         for (int64_t r = top; r < bottom; r++) {
             int64_t row = matrix * matrix_rows + r;
             nest_offsets(&arguments.nest, row, 1, at);

@@ -214,10 +214,11 @@ static void encode_chunk(dw_format element, const float *x, int64_t count, int64
 
 /* ---- rows ---- */
 
-/* NVFP4's second level: false when the row has a NaN or an infinity, whose part in it num knows. */
+/* NVFP4's second level: false when the row has a NaN or an infinity, whose part in it num knows, or when the given one is no positive number: the scales under it are not those of these loops. */
 static bool second_level(const quantize_row *row, float *encode_scale) {
     int32_t amax[BLOCKS_MAX], largest = 0;
     if (row->scaling.has_second) {
+        if (!(*row->second > 0 && *row->second <= FLT_MAX)) return false;
         float quotient = 1.0f / *row->second;
         *encode_scale = row->scaling.encode > 0 ? row->scaling.encode : quotient < FLT_MAX ? quotient : FLT_MAX;
         return true;

@@ -102,7 +102,8 @@ typedef struct num_matrix {
  * NVFP4: Transformer Engine's rule in fp32, each operation rounded, in this order. amax: of the tensor (nvfp4) or of the row (nvfp4_row), NaN left out.
  *   S_enc = min(2688 / amax, FLT_MAX), but 1 if amax or the quotient is 0;  *second = S_dec = 1 / S_enc
  *   s = e4m3(amax_block * (S_enc * fl(1/6))), satfinite;  elements e2m1(x * min(1 / (s * S_dec), FLT_MAX))
- *   Where s is 0 (a zero block, or one too small beside the tensor) all elements are zeros. has_second: *second is given (calibrated; positive and finite)
+ *   Where s is 0 (a zero block, or one too small beside the tensor) all elements are zeros. has_second: *second is given (calibrated: a positive number; others are
+ *   taken as they are, scales under one below zero are so, too, and are not searched)
  *   and S_enc = min(1 / S_dec, FLT_MAX).
  * search (formats of e2m1 elements, num_can_search): of the scales near the one that rounding up gives, the one with the least squared error. The candidates are that
  *   scale's code c plus 0, -1, 1, 4, 5, 3 as far as it lies in 1..0x7e (NVFP4), plus 0, -1 as far as it is not negative (MX); none but c where c is 0 or the

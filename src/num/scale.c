@@ -51,6 +51,7 @@ int scale_near(const num_view *v, size_t index, float amax, const scale_rule *ru
         *unit = found[0].inverse;
         return count;
     }
+    if (code > 0x7e) return 1;   /* under a second level below zero scales are, too */
     for (int i = 0; i < SCALE_CANDIDATES; i++) {
         int near = code + steps[i];
         if (near < 1 || near > 0x7e) continue;
