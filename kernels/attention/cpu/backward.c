@@ -155,9 +155,9 @@ static void pull_row(const backward *b, const place *at, int64_t r, int64_t begi
     for (int64_t i = begin; i < end; i++) score[i] *= scale;
     for (int64_t i = begin; i < end; i++) slope[i] = scale;
     for (int64_t i = begin; i < end && b->softcap > 0; i++) {
-        const float bent = tanhf(score[i] / b->softcap);
-        score[i] = b->softcap * bent;
-        slope[i] = scale * (1 - bent * bent);
+        const float x = score[i] / b->softcap, u = expf(-2 * fabsf(x));
+        score[i] = b->softcap * tanhf(x);
+        slope[i] = scale * (4 * u / ((1 + u) * (1 + u)));   /* 1 - tanh(x)^2, which would cancel */
     }
     if (b->view.bias != NULL) {
         load_bias(b, at, r, begin, end, bias);

@@ -58,9 +58,9 @@ DEVICE float score_of(const attention_backward_arguments *p, const attention_pla
     *slope = p->scale;
     if (p->has_mask && !load_int(&p->mask, place->mask + query * p->mask_strides[2] + key * p->mask_strides[3])) return -INFINITE;
     if (p->softcap > 0) {
-        const float bent = tanhf(score / p->softcap);
-        score = p->softcap * bent;
-        *slope = p->scale * (1 - bent * bent);
+        const float x = score / p->softcap, u = expf(-2 * fabsf(x));
+        score = p->softcap * tanhf(x);
+        *slope = p->scale * (4 * u / ((1 + u) * (1 + u)));   /* 1 - tanh(x)^2, which would cancel */
     }
     if (!p->has_bias) return score;
     const float bias = load_float(&p->bias, place->bias + query * p->bias_strides[2] + key * p->bias_strides[3]);
