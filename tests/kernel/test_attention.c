@@ -7,7 +7,7 @@
 
 #include "device/device.h"
 
-enum { HEADS = 4, GROUPS = 2, KEYS = 150, WIDTH = 40, FLOATS = HEADS * KEYS * WIDTH };
+enum { HEADS = 4, GROUPS = 2, KEYS = 150, WIDTH = 64, FLOATS = HEADS * KEYS * WIDTH };
 
 typedef struct fixture {
     dw_context *context;
@@ -76,14 +76,14 @@ static void widen(const dw_tensor *tensor, float *numbers) {
     for (int64_t i = 0; i < op_tensor_count(tensor); i++, op_tensor_next(tensor, index)) numbers[i] = (float)op_tensor_load(tensor, index);
 }
 
-/* Queries [first, first + count) of all heads over all keys, causal, on a row of kernel.def; mask [KEYS] or NULL. */
-static void attend(const fixture *f, const kernel_row *row, int first, int count, const uint8_t *mask, float *result) {
+/* Queries [first, first + count) of all heads, `width` wide, over all keys, causal, on a row of kernel.def; mask [KEYS] or NULL. */
+static void attend(const fixture *f, const kernel_row *row, int width, int first, int count, const uint8_t *mask, float *result) {
     static float memory[4][FLOATS];
     const dw_format format = format_of(f, row);
-    const int64_t all_dims[] = {1, HEADS, KEYS, WIDTH}, q_dims[] = {1, HEADS, count, WIDTH}, k_dims[] = {1, GROUPS, KEYS, WIDTH}, mask_dims[] = {KEYS};
+    const int64_t all_dims[] = {1, HEADS, KEYS, width}, q_dims[] = {1, HEADS, count, width}, k_dims[] = {1, GROUPS, KEYS, width}, mask_dims[] = {KEYS};
     dw_tensor q = stored(format, 4, all_dims, f->q, memory[0]), k = stored(format, 4, k_dims, f->k, memory[1]);
     dw_tensor v = stored(format, 4, k_dims, f->v, memory[2]), out = stored(format, 4, q_dims, NULL, memory[3]), hides = tensor_of(DW_FORMAT_bool, 1, mask_dims, mask);
-    q.data = (uint8_t *)q.data + first * WIDTH * dw_format_bits(format) / 8;
+    q.data = (uint8_t *)q.data + first * width * dw_format_bits(format) / 8;
     q.dims[2] = count;
     dim_table *dims;
     assert_int_equal(dim_table_create(f->context, &dims), DW_OK);
@@ -104,17 +104,20 @@ static const kernel_row *next_row(const fixture *f, int *index) {
     return NULL;
 }
 
+/* 64: keys of few rows are multiplied where they lie; 40: they are not. */
 static void a_row_has_the_same_bits_alone_and_among_others(void **state) {
     const fixture *f = *state;
     static float all[FLOATS], some[FLOATS];
     const kernel_row *row;
     for (int index = 0; (row = next_row(f, &index)) != NULL;) {
-        attend(f, row, 0, KEYS, NULL, all);
-        for (int count = 1; count <= 7; count += 3) {
-            for (int first = 0; first + count <= KEYS; first += 29) {
-                attend(f, row, first, count, NULL, some);
-                for (int head = 0; head < HEADS; head++) {
-                    assert_memory_equal(some + head * count * WIDTH, all + (head * KEYS + first) * WIDTH, (size_t)(count * WIDTH) * sizeof(float));
+        for (int width = 40; width <= WIDTH; width += 24) {
+            attend(f, row, width, 0, KEYS, NULL, all);
+            for (int count = 1; count <= 7; count += 3) {
+                for (int first = 0; first + count <= KEYS; first += 29) {
+                    attend(f, row, width, first, count, NULL, some);
+                    for (int head = 0; head < HEADS; head++) {
+                        assert_memory_equal(some + head * count * width, all + (head * KEYS + first) * width, (size_t)(count * width) * sizeof(float));
+                    }
                 }
             }
         }
@@ -131,16 +134,16 @@ static void hidden_keys_may_hold_anything(void **state) {
     mask[3] = mask[100] = 0;
     const kernel_row *row;
     for (int index = 0; (row = next_row(&f, &index)) != NULL;) {
-        attend(&f, row, 0, KEYS, mask, clean);
+        attend(&f, row, WIDTH, 0, KEYS, mask, clean);
         for (int i = 0; i < WIDTH; i++) {
             f.k[3 * WIDTH + i] = NAN;
             f.v[3 * WIDTH + i] = NAN;
             f.v[100 * WIDTH + i] = INFINITY;
         }
-        attend(&f, row, 0, KEYS, mask, dirty);
+        attend(&f, row, WIDTH, 0, KEYS, mask, dirty);
         const float bound = format_of(&f, row) == DW_FORMAT_f32 ? 2e-6f : 0x1p-7f;   /* rows made again have weights that are not rounded */
         for (int i = 0; i < FLOATS; i++) assert_true(fabsf(clean[i] - dirty[i]) <= bound);
-        attend(&f, row, 0, KEYS, NULL, dirty);
+        attend(&f, row, WIDTH, 0, KEYS, NULL, dirty);
         for (int query = 0; query < KEYS; query++) {
             assert_int_equal(isnan(dirty[query * WIDTH]), query >= 3);                                                 /* heads of the first group */
             assert_false(isnan(dirty[(HEADS / GROUPS * KEYS + query) * WIDTH]));                                       /* and of the second */
@@ -157,7 +160,7 @@ static void later_values_do_not_reach_earlier_queries(void **state) {
     for (int i = 0; i < WIDTH; i++) f.v[40 * WIDTH + i] = INFINITY;
     const kernel_row *row;
     for (int index = 0; (row = next_row(&f, &index)) != NULL;) {
-        attend(&f, row, 0, KEYS, NULL, result);
+        attend(&f, row, WIDTH, 0, KEYS, NULL, result);
         for (int query = 0; query < KEYS; query++) assert_int_equal(isfinite(result[query * WIDTH]), query < 40);
     }
 }

@@ -27,9 +27,10 @@ typedef struct flash_row {
     float max, sum;                   /* so far: the largest score, the sum of e^(score - max) */
 } flash_row;
 
-/* What is read a block later, row beside row of the operand of a product: `bytes` of each, fetched into the second cache on the way. With few rows of q, or long heads in fp32, memory is what is waited for,
- * and blocks are too short for the hardware to run ahead. stride: in bytes; rows: those that are left when the product's own are done come at once. NULL: nothing. */
-typedef struct flash_next { const char *data; int64_t stride, bytes; int rows; } flash_next;
+/* What is read soon, row beside row of the operand of a product: `bytes` of each, fetched into the second cache on the way. With few rows of q, or long heads in fp32, memory is what is waited for,
+ * and blocks are too short for the hardware to run ahead. stride: in bytes; then: what follows it; those that are left when the product's own are done come at once. NULL: nothing. */
+typedef struct flash_next flash_next;
+struct flash_next { const char *data; int64_t stride, bytes; int rows; const flash_next *then; };
 
 /* Rows of codes from a byte on, those of each `block` times their scale, of a byte each; scales NULL: alone. Strides in bytes. */
 typedef struct flash_codes { dw_format element, scale; const uint8_t *codes, *scales; int64_t code_stride, scale_stride, block; } flash_codes;
@@ -42,7 +43,8 @@ typedef struct flash_pairs {
      * the last one's pair is no key, with a weight of 0. */
     void (*values)(int rows, int keys, int columns, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
                    int64_t out_stride);
-    /* As transpose below, of words. */
+    /* As scores_in_place and transpose below, of words. */
+    void (*scores_in_place)(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint16_t *k, int64_t k_stride, const flash_next *next, int add, float *scores);
     void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
     /* weights [FLASH_KEYS], rounded, in pairs. */
     void (*round)(const float *weights, uint32_t *pairs);
@@ -56,6 +58,8 @@ static inline int64_t flash_pair_column(int64_t i) { return i / 32 * 32 + i % 16
 typedef struct flash_isa {
     /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS]; rows at most FLASH_ROWS. */
     void (*scores)(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *scores);
+    /* The same sums of the FLASH_TURN keys from scores on, from k [FLASH_TURN][d] where it lies: what the others do by a transpose, in registers. d: a multiple of 16 words. NULL: there is none. */
+    void (*scores_in_place)(int rows, int64_t d, const float *q, int64_t q_stride, const float *k, int64_t k_stride, const flash_next *next, int add, float *scores);
     /* out [rows][columns] = out * factor[row] + weights [rows][FLASH_KEYS] times v [keys][columns]; columns: a multiple of 16 up to FLASH_COLUMNS. */
     void (*values)(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
                    int64_t out_stride);

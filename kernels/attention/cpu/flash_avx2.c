@@ -33,8 +33,11 @@ SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const f
     }
 }
 
-static void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes && row < next->rows; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+static bool fetch(const flash_next *next, int64_t row) {
+    for (; next != NULL && row >= next->rows; next = next->then) row -= next->rows;
+    if (next == NULL) return false;
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+    return true;
 }
 
 SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
@@ -47,7 +50,7 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
         for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(out + r * out_stride + 8 * i), by);
     }
     for (int key = 0; key < keys; key++) {
-        if (next != NULL) fetch(next, key);
+        fetch(next, key);
         __m256 value[8];
         SIMD_UNROLL
         for (int i = 0; i < vectors; i++) value[i] = _mm256_loadu_ps(v + key * v_stride + 8 * i);
@@ -58,7 +61,7 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
             for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
         }
     }
-    for (int key = keys; next != NULL && key < next->rows; key++) fetch(next, key);
+    for (int key = keys; fetch(next, key); key++) {}
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
@@ -116,7 +119,7 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
 }
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
-    for (int i = 0; next != NULL && i < next->rows; i++) fetch(next, i);
+    for (int i = 0; fetch(next, i); i++) {}
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

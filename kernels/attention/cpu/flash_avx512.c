@@ -35,6 +35,10 @@ SIMD_INLINE void values_of(const int rows, const int vectors, const int fetches,
 
 static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) { scores_of_words(rows, d, q, q_stride, keys, add, to); }
 
+static void scores_in_place(int rows, int64_t d, const float *q, int64_t q_stride, const float *k, int64_t k_stride, const flash_next *next, int add, float *to) {
+    scores_of_turn_words(rows, d, q, q_stride, k, 4 * k_stride, next, add, to);
+}
+
 SIMD_INLINE void values_by_vectors(const int fetches, int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride,
                                    const flash_next *next, const float *factor, float *out, int64_t out_stride) {
     switch (columns / 16) {
@@ -55,4 +59,4 @@ static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, con
     transpose_words(keys, d, (const char *)k, 4 * k_stride, next, transposed + first);
 }
 
-const flash_isa flash_isa_avx512 = {.scores = scores, .values = values, .transpose = transpose, .soften = soften_block};
+const flash_isa flash_isa_avx512 = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .soften = soften_block};

@@ -9,12 +9,15 @@
 #include "kernels/attention/cpu/soften_loops.h"
 #include "kernels/cpu/simd.h"
 
-/* Row `row` of what is read next, and those from `row` on. */
-SIMD_INLINE void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes && row < next->rows; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+/* Row `row` of what is read next, and those from `row` on. false: there is none. */
+SIMD_INLINE bool fetch(const flash_next *next, int64_t row) {
+    for (; next != NULL && row >= next->rows; next = next->then) row -= next->rows;
+    if (next == NULL) return false;
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+    return true;
 }
 SIMD_INLINE void fetch_rest(const flash_next *next, int64_t row) {
-    for (; row < next->rows; row++) fetch(next, row);
+    while (fetch(next, row)) row++;
 }
 
 /* Four steps: pairs of floats, of doubles, and of quarters twice. */
@@ -116,10 +119,35 @@ SIMD_INLINE void transpose_part(const int all, int keys, int count, const char *
 static void transpose_words(int keys, int64_t words, const char *k, int64_t k_stride, const flash_next *next, void *transposed) {
     char *to = transposed;
     for (int64_t at = 0; at < words; at += 16, k += 64, to += 64 * FLASH_KEYS) {
-        for (int64_t i = at / 16; next != NULL && i < next->rows; i += (words + 15) / 16) fetch(next, i);
+        for (int64_t i = at / 16; fetch(next, i); i += (words + 15) / 16) {}
         if (keys == 16 && words - at >= 16) transpose_part(1, 16, 16, k, k_stride, to);
         else transpose_part(0, keys, words - at < 16 ? (int)(words - at) : 16, k, k_stride, to);
     }
+}
+
+/* The scores of a turn: transposed as above, but multiplied at once. Each row of q has one sum, so the next words are transposed while its products wait for each other. */
+SIMD_INLINE void scores_of_turn(const int rows, int64_t words, const void *q, int64_t q_stride, const char *k, int64_t k_stride, const flash_next *next, int add, float *to) {
+    __m512 sum[FLASH_ROWS];
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) sum[r] = add ? _mm512_loadu_ps(to + r * FLASH_KEYS) : _mm512_setzero_ps();
+    for (int64_t at = 0; at < words; at += 16, k += 64) {
+        __m512 key[16];
+        for (int64_t i = at * FLASH_TURN / words; i < (at + 16) * FLASH_TURN / words; i++) fetch(next, i);
+        SIMD_UNROLL
+        for (int i = 0; i < 16; i++) key[i] = _mm512_loadu_ps(k + i * k_stride);
+        transpose16(key);
+        SIMD_UNROLL
+        for (int i = 0; i < 16; i++) {
+            SIMD_UNROLL
+            for (int r = 0; r < rows; r++) sum[r] = multiply(sum[r], broadcast(q, r * q_stride + at + i), _mm512_castps_si512(key[i]));
+        }
+    }
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) _mm512_storeu_ps(to + r * FLASH_KEYS, sum[r]);
+}
+
+static void scores_of_turn_words(int rows, int64_t words, const void *q, int64_t q_stride, const void *k, int64_t k_stride, const flash_next *next, int add, float *to) {
+    BY_ROWS(scores_of_turn, words, q, q_stride, k, k_stride, next, add, to)
 }
 
 /* cpu_exp of 16 numbers that are 0 or less, or NaN. */

@@ -43,6 +43,10 @@ SIMD_INLINE void values_of(const int rows, const int halves, const int fetches, 
 
 static void scores(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) { scores_of_words(rows, words, q, q_stride, keys, add, to); }
 
+static void scores_in_place(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint16_t *k, int64_t k_stride, const flash_next *next, int add, float *to) {
+    scores_of_turn_words(rows, words, q, q_stride, k, 2 * k_stride, next, add, to);
+}
+
 SIMD_INLINE void values_by_halves(const int fetches, int rows, int keys, int columns, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next, const float *factor,
                                   float *out, int64_t out_stride) {
     const __mmask32 last = ~(__mmask32)0 >> (31 - (columns - 1) % 32);
@@ -146,5 +150,5 @@ static bool unpack(const flash_codes *from, int64_t rows, int64_t count, uint16_
     return true;
 }
 
-static const flash_pairs pairs = {.scores = scores, .values = values, .transpose = transpose, .round = round_pairs, .unpack = unpack};
+static const flash_pairs pairs = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .round = round_pairs, .unpack = unpack};
 const flash_isa flash_isa_avx512bf16 = {.pairs = &pairs, .soften = soften_block};

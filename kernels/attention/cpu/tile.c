@@ -112,15 +112,32 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 
 static const char *bytes_at(const dw_tensor *tensor, int64_t offset) { return (const char *)tensor->data + offset * (dw_format_bits(tensor->format) / 8); }
 
-/* Rows of k or v from a key of a block on, `count` of them, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie. Many
- * rows of pairs hide the coming of the next keys, those of fp32 only while the keys of a head fit the second cache. */
-static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int count, int64_t column, int64_t columns, flash_next *next) {
-    if ((t->call->isa->pairs != NULL && t->at.rows > FLASH_ROWS) || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
+/* Up to `count` rows of k or v from a key of a block on, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie. */
+static flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int count, int64_t column, int64_t columns, flash_next *next) {
+    if (count <= 0 || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
     const stretch *keys = stretch_at(b, key);
     if (keys->row == OP_NOWHERE) return NULL;
     const int64_t element = dw_format_bits(tensor->format) / 8, offset = at3(tensor, keys->row, b->group, keys->slot + key - keys->key) + column;
-    *next = (flash_next){bytes_at(tensor, offset), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element, (int)least(keys->key + keys->count - key, count)};
+    *next = (flash_next){bytes_at(tensor, offset), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element, (int)least(keys->key + keys->count - key, count), NULL};
     return next;
+}
+
+/* A run of keys that is read: columns of k or of v in a block. */
+typedef struct reading { const dw_tensor *tensor; const block *block; int64_t column, columns; } reading;
+
+/* What is to be fetched while `count` keys from `key` on are read, where `now` is followed by `then`. Of few rows what is read AHEAD bytes later, wherever that is: so close that the hardware, which goes
+ * by misses, runs ahead besides, and so far that it is there in time. Many rows of pairs hide the coming of the next keys; of those of fp32, which do not while the keys of a head do not fit the second
+ * cache, the same keys of `then` are. */
+static const flash_next *ahead_of(const tile *t, const reading *now, const reading *then, int key, int count, flash_next memory[2]) {
+    enum { AHEAD = 8192 };
+    if (t->at.rows > FLASH_ROWS) return t->call->isa->pairs != NULL ? NULL : next_of(t, then->tensor, then->block, key, count, then->column, then->columns, memory);
+    const int64_t bytes = now->columns * (dw_format_bits(now->tensor->format) / 8);
+    const int first = key + (int)(bytes > 0 ? least(base_ceil_div(AHEAD, bytes), FLASH_KEYS) : FLASH_KEYS), here = (int)least(FLASH_KEYS - first, count);
+    flash_next *a = next_of(t, now->tensor, now->block, first, here, now->column, now->columns, memory);
+    const flash_next *b = next_of(t, then->tensor, then->block, here < 0 ? first - FLASH_KEYS : 0, here < 0 ? count : count - here, then->column, then->columns, memory + 1);
+    if (a == NULL) return b;
+    a->then = b;
+    return a;
 }
 
 /* count rows in blocks, as below, as bf16, stretch by stretch. */
@@ -159,18 +176,20 @@ static void transpose(tile *t, int key, int count, int64_t width, const void *k,
     else isa->transpose(count, width, k, stride, next, key, t->keys.floats);
 }
 
-/* The turns of the block that have keys: scores of others are hidden, whatever they are. While k is read, that of the next block comes, and so it is with v (add_in_place). */
-static void load_keys(tile *t, const block *b, const block *after, int64_t at, int64_t width) {
+/* The turns of the block that have keys: scores of others are hidden, whatever they are. While k is read, what follows comes, and so it is with v (add_in_place). */
+static void load_keys(tile *t, const reading *now, const reading *then) {
     const dw_tensor *k = t->call->k;
+    const block *b = now->block;
+    const int64_t at = now->column, width = now->columns;
     const bool in_place = is_in_place(t->call, k) && (t->call->isa->pairs == NULL || width % 2 == 0);
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->loaded.codes : t->loaded.floats;
     const int64_t padded = (width + 1) / 2 * 2;
-    flash_next memory;
+    flash_next memory[2];
     for (int key = 0; key < b->keys; key += FLASH_TURN) {
         const int here = (int)least(b->keys - key, FLASH_TURN);
         const stretch *keys = stretch_at(b, key);
         if (in_place && key + here <= keys->key + keys->count && keys->row != OP_NOWHERE) {
-            const flash_next *next = next_of(t, k, after, key, key + FLASH_TURN < b->keys ? FLASH_TURN : FLASH_KEYS, at, width, &memory);
+            const flash_next *next = ahead_of(t, now, then, key, key + FLASH_TURN < b->keys ? FLASH_TURN : FLASH_KEYS, memory);
             transpose(t, key, here, width, bytes_at(k, at3(k, keys->row, t->at.group, keys->slot + key - keys->key) + at), k->strides[2], next);
             continue;
         }
@@ -215,6 +234,39 @@ static int rows_of_product(int rows, int done) {
     return base_ceil_div(left, products);
 }
 
+/* Are scores of few rows made of k where it lies? All keys are there, those of a turn side by side. */
+static bool scores_in_place(const tile *t, const block *b, int64_t width) {
+    const flash_isa *isa = t->call->isa;
+    const int64_t step = isa->pairs != NULL ? 32 : 16;
+    if ((isa->pairs != NULL ? isa->pairs->scores_in_place == NULL : isa->scores_in_place == NULL) || t->at.rows > FLASH_ROWS) return false;
+    if (!is_in_place(t->call, t->call->k) || b->keys < FLASH_KEYS || width == 0 || width % step != 0) return false;
+    for (int i = 0; i < b->count; i++)
+        if (b->stretches[i].row == OP_NOWHERE || b->stretches[i].key % FLASH_TURN != 0) return false;
+    return true;
+}
+
+/* q: of the first row, columns as `now` says. */
+static void score_in_place(tile *t, const reading *now, const reading *then, int64_t q, bool adds) {
+    const flash_isa *isa = t->call->isa;
+    const dw_tensor *k = t->call->k;
+    flash_next memory[2];
+    for (int key = 0; key < FLASH_KEYS; key += FLASH_TURN) {
+        const stretch *keys = stretch_at(now->block, key);
+        const flash_next *next = ahead_of(t, now, then, key, FLASH_TURN, memory);
+        const void *rows = bytes_at(k, at3(k, keys->row, t->at.group, keys->slot + key - keys->key) + now->column);
+        if (isa->pairs != NULL) isa->pairs->scores_in_place(t->at.rows, now->columns / 2, t->q.pairs + q / 2, WIDTH / 2, rows, k->strides[2], next, adds, t->scores + key);
+        else isa->scores_in_place(t->at.rows, now->columns, t->q.floats + q, WIDTH, rows, k->strides[2], next, adds, t->scores + key);
+    }
+}
+
+/* What is read behind columns of k up to `at`: more columns, or v; with many rows k of the next block. */
+static reading after_keys(const tile *t, const block *b, const block *after, int64_t at, int64_t most) {
+    const attention *call = t->call;
+    if (at < call->d) return (reading){call->k, b, at, least(call->d - at, most)};
+    if (t->at.rows > FLASH_ROWS) return (reading){call->k, after, 0, least(call->d, most)};
+    return (reading){call->v, b, t->column, FLASH_COLUMNS};
+}
+
 static void score(tile *t, const block *b, const block *after) {
     const attention *call = t->call;
     const int64_t most = call->has_factors ? SCALED : WIDTH;
@@ -222,8 +274,13 @@ static void score(tile *t, const block *b, const block *after) {
         const int64_t width = least(call->d - at, most), from = call->d > WIDTH ? 0 : at;
         const bool adds = at > 0 && !call->has_factors;
         float *to = call->has_factors ? t->products : t->scores;
+        const reading now = {call->k, b, at, width}, then = after_keys(t, b, after, at + width, most);
         if (call->d > WIDTH) load_q(t, at, width);
-        load_keys(t, b, after, at, width);
+        if (scores_in_place(t, b, width)) {
+            score_in_place(t, &now, &then, from, adds);
+            continue;
+        }
+        load_keys(t, &now, &then);
         for (int r = 0, rows; r < t->at.rows; r += rows) {
             rows = rows_of_product(t->at.rows, r);
             if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + (r * WIDTH + from) / 2, WIDTH / 2, t->keys.pairs, adds, to + r * FLASH_KEYS);
@@ -293,11 +350,13 @@ static void multiply_values(tile *t, int key, int count, int64_t columns, const 
 static void add_in_place(tile *t, const block *b, const block *after, int64_t at, int64_t width) {
     const dw_tensor *v = t->call->v;
     const float *factors = t->factors;
-    flash_next memory;
+    const reading now = {v, b, t->column + at, width};
+    const reading then = at + width < t->columns ? (reading){v, b, t->column + at + width, FLASH_COLUMNS} : (reading){t->call->k, after, 0, WIDTH};
+    flash_next memory[2];
     for (int i = 0; i < b->count; i++) {
         const stretch *keys = &b->stretches[i];
         if (keys->row == OP_NOWHERE) continue;
-        const flash_next *next = next_of(t, v, after, keys->key, i + 1 < b->count ? keys->count : FLASH_KEYS, t->column + at, width, &memory);
+        const flash_next *next = ahead_of(t, &now, &then, keys->key, i + 1 < b->count ? keys->count : FLASH_KEYS, memory);
         multiply_values(t, keys->key, keys->count, width, bytes_at(v, at3(v, keys->row, t->at.group, keys->slot) + t->column + at), v->strides[2], next, factors, at);
         factors = t->ones;
     }
