@@ -68,8 +68,8 @@ const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, 
 
 const char *attention_refuses_scores_of_codes(const kernel_problem *problem) {
     for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS && i < problem->n_in; i++)
-        if (problem->in[i] != NULL) return "q and k are in blocks, and there is a mask or a bias";
-    return op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0) ? "q and k are in blocks, and scores have a cap, or a scale that is not positive" : NULL;
+        if (problem->in[i] != NULL) return "keys are in blocks, and there is a mask or a bias";
+    return op_attr_real(problem->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(problem->attrs, OP_ATTR_scale) > 0) ? "keys are in blocks, and scores have a cap, or a scale that is not positive" : NULL;
 }
 
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in) {

@@ -107,12 +107,12 @@ int64_t attention_decode_rows(const kernel_run *run) {
 
 /* ---- the launch ---- */
 
-/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. L2 is asked for 256 bytes: with 128, which are a box's row here too and are faster with operands of 16 bits, codes were not measured. */
+/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. L2 is asked for 128 bytes, a row of the box of the widest heads: with 256 each row of it asks for a neighbour that comes by a request of its own. */
 static void take_code_maps(kernel_launch *launch, const kernel_run *run, int index, const void *of_codes, const void *of_scales) {
     const dw_tensor *x = run->call.in[index];
     const uint64_t width = (uint64_t)x->dims[3], slots = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], rows = (uint64_t)x->dims[0];
     launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
+        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_128,
         .dims = {width, slots, heads, rows}, .strides = {width, width * slots, width * slots * heads}, .box = {DECODE_CODES, DECODE_KEYS, 1, 1},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_codes, 0);

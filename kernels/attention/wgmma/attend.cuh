@@ -50,6 +50,9 @@ INLINE void order_pass(const attention_shape s, int group) {
     if (s.groups > 1) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
 }
 
+/* Is what comes beside keys read behind their product, so that their stage is released then; and as late as behind their weights? */
+INLINE bool is_read_later(const attention_shape s) { return s.scores == ATTENTION_TILED || s.cached == CACHED_E4M3; }
+
 /* The warp has read the stage. */
 INLINE void release(const ring_barriers ring, ring_turn turn) {
     if (threadIdx.x % 32 == 0) ring_arrive_empty(ring, turn);
@@ -73,7 +76,7 @@ INLINE void take_key_scale(const attention_wgmma_arguments *g, const attention_s
 }
 
 /* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
-/* biases: the block's tile of them, smem (ATTENTION_TILED). */
+/* biases: what comes beside the block's keys, smem (tile_bytes). */
 INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
                   uint32_t biases, float *scores, attention_exponents *exponents) {
     const attention_arguments *p = &g->call;
@@ -107,6 +110,7 @@ INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, a
         hide_keys(p, s, rows, counts, first, all, scores);
         raise_rows_by_scores(s, rows, scores, exponents);
     } else {
+        if (s.cached) scale_products_of_blocks(s, rows, biases, scores);
         hide_keys(p, s, rows, counts, first, all, scores);
         if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
         if (s.codes) take_key_scale(g, s, rows, walk->block);
@@ -160,12 +164,17 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     mbarrier_wait(m.q_ring.full, 0);
     if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
     if (s.codes) begin_key_scales(g, s, rows, tile, walk.block);
+    if (s.cached == CACHED_NVFP4) rows->key_scale = rows_second(&blocks_of(g)->k, 0);
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
-    if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+    if (!is_read_later(s)) release(m.k_ring, k_turn);
     score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
     if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
     soften(s, &exponents, rows, scores);
+    if (s.cached == CACHED_E4M3) {
+        scale_weights(s, m.tiles + k_turn.stage * tile_bytes(s), scores);
+        release(m.k_ring, k_turn);
+    }
     pack_weights(s, scores, weights);
     ring_next(&k_turn, s.stages);
     if (group == s.groups - 1) order_pass(s, group);
@@ -176,13 +185,17 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
         add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
         order_pass(s, group);
         wgmma_wait(1);
-        if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+        if (!is_read_later(s)) release(m.k_ring, k_turn);
         score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
         if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
         if (has_notes(s)) wgmma_wait(0);
         soften(s, &exponents, rows, scores);
         if (!has_notes(s)) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
         release(m.v_ring, v_turn);
+        if (s.cached == CACHED_E4M3) {
+            scale_weights(s, m.tiles + k_turn.stage * tile_bytes(s), scores);
+            release(m.k_ring, k_turn);
+        }
         pack_weights(s, scores, weights);
 #pragma unroll
         for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];

@@ -3,7 +3,7 @@
 
 #define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised)                                                              \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) attention_e4m3_##name(const __grid_constant__ attention_codes_arguments arguments) { \
-        const attention_shape shape = {ELEMENT_BF16, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, 1};                              \
+        const attention_shape shape = {ELEMENT_BF16, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, 1, 0};                           \
         if (stays) attention_persistent(&arguments.call, shape);                                                                                                                     \
         else attention_tma(&arguments.call, shape);                                                                                                                                  \
     }

@@ -236,7 +236,7 @@ INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_sh
 /* The end of a tile: each warp stores its 16 rows while the others go on. */
 INLINE void store_rows(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group, attention_rows *rows, float *sums) {
     const int first_row = group * 64 + threadIdx.x % 128 / 32 * 16;
-    const bool is_first_lane = threadIdx.x % 32 == 0, wrong = divide(s, rows, sums);
+    const bool is_first_lane = threadIdx.x % 32 == 0, wrong = divide(g, s, rows, sums);
     store_lse(g, s, tile, rows, first_row);
     if (is_first_lane) tma_wait_read(0);
     __syncwarp();

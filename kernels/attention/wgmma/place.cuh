@@ -20,11 +20,12 @@ typedef struct attention_shape {
     int stays;                    /* thread blocks make several tiles: persistent.cuh */
     int quantised;                /* results are in blocks of e4m3 */
     int codes;                    /* q is in fp8_1x128, a block to a row of a head, k in fp8_128x128, a block to 128 of them, v in 16 bits; width up to 128 */
+    int cached;                   /* what k and v are: CACHED_NOT, .. (wgmma.h); in blocks they become bf16 in shared memory: blocks.cuh */
 } attention_shape;
 
 /* Addresses in smem. */
 typedef struct attention_smem {
-    uint32_t q, k, v, out, tiles, rows, segments, work, answered, notes, answers, bias;   /* out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several */
+    uint32_t q, k, v, out, tiles, codes, rows, segments, work, answered, notes, answers, bias;   /* tiles: what comes beside keys; codes: buffers of k and v in blocks; out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several */
     ring_barriers q_ring, k_ring, v_ring;
 } attention_smem;
 
@@ -32,15 +33,24 @@ typedef struct attention_smem {
 INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MASKED || s.scores == ATTENTION_KEYS || s.scores == ATTENTION_TILED; }
 /* The arguments of an entry whose q and k are codes. */
 INLINE const attention_codes_arguments *codes_of(const attention_wgmma_arguments *g) { return (const attention_codes_arguments *)g; }
+INLINE const attention_blocks *blocks_of(const attention_wgmma_arguments *g) { return &((const attention_cached_arguments *)g)->blocks; }
 /* Bytes of a row of q or k: codes fill up a row of the swizzle. */
 INLINE int row_bytes(const attention_shape s) { return s.codes ? ROW_BYTES : s.width * 2; }
 /* Are a row's scores products times the scale, rather than products? */
 INLINE bool is_scaled(const attention_shape s) { return s.scores != ATTENTION_PLAIN && s.scores != ATTENTION_MASKED; }
-/* Bytes of a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED). */
-INLINE int tile_bytes(const attention_shape s) { return s.scores == ATTENTION_TILED ? s.groups * 64 * s.keys * 2 : 0; }
+/* Bytes of what comes beside a block's keys and is read behind their product: a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED); of keys and values in fp8_1x128 the scales of keys, [keys], and of values. */
+INLINE int tile_bytes(const attention_shape s) { return s.scores == ATTENTION_TILED ? s.groups * 64 * s.keys * 2 : CACHED_FACTOR_BYTES(s.cached, s.keys); }
+/* Bytes of the buffers of codes, and of their scales. */
+INLINE int buffer_bytes(const attention_shape s) { return s.cached ? CACHED_CODE_BYTES(s.cached, s.keys, s.width) : 0; }
+INLINE int buffer_scale_bytes(const attention_shape s) { return s.cached ? CACHED_SCALE_BYTES(s.cached, s.keys, s.width) : 0; }
 
 /* What all threads of the warp agree on. Loops and branches by it keep what is counted in uniform registers, where the descriptors of products are made. */
 INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
+
+/* The row of a key's head in keys in blocks, which lie as a whole: p->page or p->keys slots of each head. */
+INLINE int64_t row_in_blocks(const attention_arguments *p, attention_slot at, int group) {
+    return ((int64_t)at.row * (int)(p->heads / p->shared_heads) + group) * (p->page != 0 ? p->page : (int)p->keys) + at.slot;
+}
 
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;

@@ -19,6 +19,7 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     int64_t group = tile.head / (int)p->shared_heads;
     const int bytes = s.codes ? 1 : 2;
+    const float second_k = s.cached ? rows_second(&blocks_of(g)->k, 0) : 1, second_v = s.cached ? rows_second(&blocks_of(g)->v, 0) : 1;
     uint64_t q = p->q.data + bytes * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
     const uint64_t k = p->k.data + bytes * group * p->k_strides[1], v = p->v.data + 2 * group * p->v_strides[1];
     attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
@@ -32,18 +33,21 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
             attention_slot at = {view.cache, view.start + from < slots ? view.start + from : view.start + from - slots};
             if (s.paged) at = slot_of(p, at.row, at.slot);
             if (s.paged && agreed(at.row < 0)) continue;
+            const int64_t in_blocks = s.cached ? row_in_blocks(p, at, (int)group) : 0;
             const uint64_t key = k + bytes * (at.row * p->k_strides[0] + at.slot * p->k_strides[2]), value = v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2]);
             float product = 0;
 #pragma unroll 1
             for (int i = 0; i < (int)p->width; i += 32)
-                if (i + lane < (int)p->width) product = fmaf(load_number(s, q, i + lane), load_number(s, key, i + lane), product);
+                if (i + lane < (int)p->width) product = fmaf(load_number(s, q, i + lane), s.cached ? rows_scaled(&blocks_of(g)->k, in_blocks, i + lane) : load_number(s, key, i + lane), product);
             for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
+            if (s.cached) product *= second_k;
             if (s.codes) product *= ((const float *)codes_of(g)->k_scales)[(at.row * (int)(p->heads / p->shared_heads) + group) * ((slots + CODES_KEYS - 1) / CODES_KEYS) + at.slot / CODES_KEYS];
             if (is_scaled(s)) product = score_of(p, product, extra, view.base + from);
             if (s.scores == ATTENTION_MASKED && !is_unmasked(p, extra, view.base + from)) product = -INFINITE;
             float weight = is_scaled(s) ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
-            if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, value + 2 * col), total);
+            if (weight != 0 && col < p->value_width) total = fmaf(weight, s.cached ? rows_scaled(&blocks_of(g)->v, in_blocks, col) : load_half(s.element, value + 2 * col), total);
         }
+        if (s.cached) total *= second_v;
         uint32_t at = m.out + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
         const float y = sum == 0 ? 0 : total / sum;   /* a row that sees nothing is 0 */
         st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
@@ -112,7 +116,8 @@ INLINE void store_lse(const attention_wgmma_arguments *g, const attention_shape 
 }
 
 /* Sums become results, over their rows' sums; true where a thread has some that are NaN while their rows' sums are not. */
-INLINE bool divide(const attention_shape s, attention_rows *rows, float *sums) {
+INLINE bool divide(const attention_wgmma_arguments *g, const attention_shape s, attention_rows *rows, float *sums) {
+    const float second = s.cached == CACHED_NVFP4 ? rows_second(&blocks_of(g)->v, 0) : 1;
     float factors[2];
     bool wrong = false;
 #pragma unroll
@@ -122,7 +127,7 @@ INLINE bool divide(const attention_shape s, attention_rows *rows, float *sums) {
         sum += __shfl_xor_sync(0xffffffff, sum, 2);
         if (rows->max[half] != rows->max[half]) sum = NOT_A_NUMBER;
         rows->sum[half] = sum;
-        factors[half] = sum == 0 ? 0 : 1 / sum;
+        factors[half] = sum == 0 ? 0 : second / sum;
     }
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) {
@@ -143,7 +148,7 @@ INLINE void store_staged(const attention_wgmma_arguments *g, const attention_sha
 /* Sums over their rows' sums, through smem to memory, or into blocks. */
 INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
     const int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
-    const bool wrong = divide(s, rows, sums);
+    const bool wrong = divide(g, s, rows, sums);
     store_lse(g, s, tile, rows, first_row);
     barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
     if (s.quantised) {

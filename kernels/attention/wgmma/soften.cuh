@@ -15,7 +15,7 @@ typedef struct attention_rows {
     int start[2], count[2], base[2];
     float max[2], sum[2], down[2];
     float factor[2];              /* of codes: the scale of q, which scores in registers and max have not */
-    float key_scale, next_key_scale;   /* of codes: that of the block's keys, which scores in registers have not, but max has; of the next block's */
+    float key_scale, next_key_scale;   /* of keys in nvfp4: what scales all of them; of codes: that of the block's keys, which scores in registers have not, but max has; of the next block's */
     uint64_t key_scales;          /* of the head */
 } attention_rows;
 
@@ -252,6 +252,27 @@ INLINE void soften(const attention_shape s, const attention_exponents *exponents
 }
 
 INLINE uint32_t pack_pair(const int element, float low, float high) { return element == ELEMENT_BF16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
+
+/* Of keys and values in blocks: products of q and elements times their block scale become products of q and k. factors: of keys in fp8_1x128 their scales, [keys] smem. What of nvfp4 is the same for all, and may be any
+ * number, is multiplied by as well. */
+INLINE void scale_products_of_blocks(const attention_shape s, const attention_rows *rows, uint32_t factors, float *scores) {
+    if (s.cached == CACHED_MXFP8) return;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 4) {
+        float2 factor = {rows->key_scale, rows->key_scale};
+        if (s.cached == CACHED_E4M3) factor = ld_shared_f32x2(factors + (i * 2 + threadIdx.x % 4 * 2) * 4);
+        scores[i] *= factor.x, scores[i + 1] *= factor.y, scores[i + 2] *= factor.x, scores[i + 3] *= factor.y;
+    }
+}
+
+/* Weights times the scales of values in fp8_1x128, which lie behind those of keys. */
+INLINE void scale_weights(const attention_shape s, uint32_t factors, float *weights) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 4) {
+        const float2 factor = ld_shared_f32x2(factors + (s.keys + i * 2 + threadIdx.x % 4 * 2) * 4);
+        weights[i] *= factor.x, weights[i + 1] *= factor.y, weights[i + 2] *= factor.x, weights[i + 3] *= factor.y;
+    }
+}
 
 /* Weights as the first operand of a product: pairs of k of each step of 16 keys. */
 INLINE void pack_weights(const attention_shape s, const float *scores, uint32_t *weights) {

@@ -13,23 +13,30 @@
 /* ---- entries ---- */
 
 typedef struct wgmma_entry {
-    dw_format format;             /* of q and k */
+    dw_format format, keys_format;   /* of q; of k, and where these are in blocks beside a q that is not, of v */
     const char *image, *entry;
     int groups, width, value_width, keys, stages, q_stages, blocks;
     int scores;                   /* ATTENTION_PLAIN, .. */
     bool paged, stays, quantised;
+    int cached;                   /* CACHED_NOT, .. */
 } wgmma_entry;
+
+#define CACHED_FORMAT(cached) ((cached) == CACHED_E4M3 ? DW_FORMAT_fp8_1x128 : (cached) == CACHED_MXFP8 ? DW_FORMAT_mxfp8 : DW_FORMAT_nvfp4)
 
 /* Narrower ones first. */
 static const wgmma_entry entries[] = {
-#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_bf16_sm90", "attention_bf16_" #name, __VA_ARGS__},
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, DW_FORMAT_bf16, "attention_bf16_sm90", "attention_bf16_" #name, __VA_ARGS__, CACHED_NOT},
 #include "kernels/attention/wgmma/tiles.def"
 #undef ATTENTION_TILE
-#define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, "attention_f16_sm90", "attention_f16_" #name, __VA_ARGS__},
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, DW_FORMAT_f16, "attention_f16_sm90", "attention_f16_" #name, __VA_ARGS__, CACHED_NOT},
 #include "kernels/attention/wgmma/tiles.def"
 #undef ATTENTION_TILE
-#define ATTENTION_TILE(name, ...) {DW_FORMAT_fp8_1x128, "attention_e4m3_sm90", "attention_e4m3_" #name, __VA_ARGS__},
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, "attention_e4m3_sm90", "attention_e4m3_" #name, __VA_ARGS__, CACHED_NOT},
 #include "kernels/attention/wgmma/codes.def"
+#undef ATTENTION_TILE
+#define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, cached) \
+    {DW_FORMAT_bf16, CACHED_FORMAT(cached), "attention_cached_sm90", "attention_cached_" #name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, cached},
+#include "kernels/attention/wgmma/cached.def"
 #undef ATTENTION_TILE
 };
 
@@ -43,22 +50,46 @@ typedef struct entry_kind {
 
 /* The first that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
 static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
     const bool has_pages = op_operand(call, ATTENTION_TABLE) != NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const wgmma_entry *e = &entries[i];
         const bool is_kind = e->scores == kind.scores && e->stays == kind.stays && e->quantised == kind.quantised && (e->paged || !has_pages);
-        if (e->format == q->format && is_kind && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
+        if (e->format == q->format && e->keys_format == k->format && is_kind && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
     }
     return NULL;
 }
 
 /* ---- what is taken ---- */
 
+enum { MOST_CACHED_WIDTH = 128 };
+
+/* Of keys and values in blocks beside a q in bf16: those whose rows are pieces of 16 bytes, with the scales of each in one word, hidden by position alone. */
+static const char *refuses_cached(const kernel_problem *problem, text *why) {
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
+    op_type types[2];
+    const op_type *in[ATTENTION_OPERANDS];
+    int64_t width, value_width;
+    if (q->format != DW_FORMAT_bf16 || k->format != v->format || (k->format != DW_FORMAT_fp8_1x128 && k->format != DW_FORMAT_mxfp8 && k->format != DW_FORMAT_nvfp4)) {
+        text_printf(why, "q is %s, k %s and v %s; of keys and values in blocks it takes fp8_1x128, mxfp8 and nvfp4, both of one format, beside bf16", dw_format_name(q->format), dw_format_name(k->format), dw_format_name(v->format));
+        return text_string(why);
+    }
+    if (k->scale_layout != DW_SCALE_plain || v->scale_layout != DW_SCALE_plain) return "scales of k and v lie in tiles, and it reads plain ones";
+    kernel_problem plain = attention_without_blocks(problem, types, in);
+    types[0].format = types[1].format = q->format;
+    const char *reason = attention_reject_half_operands(&plain, why);
+    if (reason == NULL) reason = attention_refuses_scores_of_codes(problem);
+    if (reason != NULL || !dim_is_constant(k->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return reason;
+    const int of = k->format == DW_FORMAT_fp8_1x128 ? 16 : 32;
+    if (width % of == 0 && value_width % of == 0 && width <= MOST_CACHED_WIDTH && value_width <= MOST_CACHED_WIDTH) return NULL;
+    text_printf(why, "heads are %lld and %lld wide; of keys in %s it takes multiples of %d up to %d", (long long)width, (long long)value_width, dw_format_name(k->format), of, MOST_CACHED_WIDTH);
+    return text_string(why);
+}
+
 const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
     const char *reason = attention_refuses_cached(problem);
     if (reason != NULL) return reason;
-    if (!dw_format_is_block(problem->in[ATTENTION_Q]->format)) return attention_reject_half_operands(problem, why);
+    if (!dw_format_is_block(problem->in[ATTENTION_Q]->format)) return dw_format_is_block(problem->in[ATTENTION_K]->format) ? refuses_cached(problem, why) : attention_reject_half_operands(problem, why);
     reason = attention_refuses_codes(problem, DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, why);
     return reason != NULL ? reason : attention_refuses_scores_of_codes(problem);
 }
@@ -69,6 +100,8 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
  * Those of general entries are of biases by query, of capped ones of one causal call each on an H100. Not measured: 256 wide but plain and capped. width: of heads at most. */
 typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
+/* Where keys and values are in blocks, so much of the share of plain ones: by count (README.md), not measured. */
+#define CACHED_SHARE 0.8
 static const tile_rate tile_rates[] = {
     {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
     {ATTENTION_PLAIN, 0, 192, 0.88, 5, 0},
@@ -109,12 +142,13 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     double texts = !has_row ? 1 : (double)(cache->rows < q->dims[2] ? cache->rows : q->dims[2]) / tiles;
     double blocks = (double)base_ceil_div(cache->slots, e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
     const tile_rate *rate = rate_of(e);
-    const double steady_s = flops / (rate->share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
+    const double share = e->cached != CACHED_NOT ? CACHED_SHARE * rate->share : rate->share, steady_s = flops / (share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
     const double uneven_s = e->stays && causal && all > chip->units ? UNEVEN_SHARE * blocks * block_s : 0;
     if (e->stays && !causal) waves = ceil(waves);
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
-    const double read_s = 2.0 * (double)(cache->rows * cache->heads * cache->slots) * ((has_codes(e) ? e->width / 2 : e->width) + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
+    const double bytes = e->cached != CACHED_NOT ? CACHED_BITS(e->cached) / 8.0 * (e->width + e->value_width) : 2.0 * ((has_codes(e) ? e->width / 2 : e->width) + e->value_width);   /* of a key and a value */
+    const double read_s = bytes * (double)(cache->rows * cache->heads * cache->slots) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
     const double tiles_s = 1e-6 * rate->start_us + uneven_s + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
     return tiles_s > read_s ? tiles_s : read_s;
 }
@@ -212,9 +246,10 @@ static uint32_t shared_bytes(const wgmma_entry *e) {
     const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_CAPPED && e->scores != ATTENTION_GENERAL;
     const int rows = e->groups * 64, width = has_codes(e) ? ATTENTION_CODES_WIDTH / 2 : e->width, results = rows * e->value_width, queries = e->q_stages * rows * width;
     const int over = e->stays ? queries + results : queries > results ? queries : results, operands = over + e->stages * e->keys * (width + e->value_width);
+    const int codes = e->cached == CACHED_NOT ? 0 : CACHED_BUFFERS * (CACHED_CODE_BYTES(e->cached, e->keys, e->width) + CACHED_SCALE_BYTES(e->cached, e->keys, e->width)) + e->stages * CACHED_FACTOR_BYTES(e->cached, e->keys);
     const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
     const int views = e->stays ? 0 : rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES;
-    return (uint32_t)((operands + tiles) * 2 + biases * 4 + views + ATTENTION_BARRIER_BYTES);
+    return (uint32_t)((operands + tiles) * 2 + codes + biases * 4 + views + ATTENTION_BARRIER_BYTES);
 }
 
 /* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
@@ -242,10 +277,23 @@ static const char *takes_pages(const op_call *call, const wgmma_entry *e, text *
     return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, e->keys, SWIZZLED_ROWS);
 }
 
+/* Keys and values in blocks lie as a whole; the scales of a head's rows, or of a page's, fill words. */
+static const char *takes_cached(const op_call *call, const wgmma_entry *e, text *why) {
+    const dw_tensor *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
+    const int64_t rows = k->dims[0] * k->dims[1] * k->dims[2], scales = k->dims[2] * (k->dims[3] / num_info(k->format)->cols), value_scales = v->dims[2] * (v->dims[3] / num_info(v->format)->cols);
+    if (attention_slots(call) == 0 || k->dims[0] == 0) return kernel_because(why, "there are no keys");
+    if (!attention_has_map(call->in[ATTENTION_Q])) return kernel_because(why, "q does not lie in pieces of 16 bytes");
+    if (!dw_format_is_block(out.format) && !attention_has_map(&out)) return kernel_because(why, "the result does not lie in pieces of 16 bytes");
+    if (e->cached != CACHED_E4M3 && (scales % 4 != 0 || value_scales % 4 != 0)) return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 4 bytes where that is a multiple of 4", (long long)k->dims[2]);
+    return rows <= INT32_MAX ? NULL : kernel_because(why, "%lld rows of keys are more than it counts to", (long long)rows);
+}
+
 static const char *takes(const kernel_run *run, const wgmma_entry *e, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call);
-    const char *reason = has_codes(e) ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
+    const char *reason = e->cached != CACHED_NOT ? takes_cached(&run->call, e, why) : has_codes(e) ? attention_lacks_code_maps(&run->call, why) : attention_lacks_maps(&run->call, why);
     if (reason == NULL) reason = takes_pages(&run->call, e, why);
     if (reason != NULL) return reason;
     if (has_codes(e) && keys / ATTENTION_CODES_WIDTH > INT32_MAX / 8 / heads) return kernel_because(why, "%lld keys of %lld heads have more scales than it counts to", (long long)keys, (long long)heads);
@@ -304,13 +352,15 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], tiles = tiles_of(&run->call, e);
     kernel_launch launch;
-    attention_wgmma_arguments *g = cuda_launch(&launch, e->image, e->entry, has_codes(e) ? sizeof(attention_codes_arguments) : sizeof *g);
+    const size_t bytes = e->cached != CACHED_NOT ? sizeof(attention_cached_arguments) : has_codes(e) ? sizeof(attention_codes_arguments) : sizeof(attention_wgmma_arguments);
+    attention_wgmma_arguments *g = cuda_launch(&launch, e->image, e->entry, bytes);
     TRY(attention_take(&launch, run, &g->call));
     const int rows = g->call.page > 0 && g->call.page < e->keys ? g->call.page : e->keys;
     if (has_codes(e)) take_codes(&launch, run, e, (attention_codes_arguments *)(void *)g);
     else attention_take_map(&launch, run, ATTENTION_Q, e->groups * 64, g->map_q);
-    if (!has_codes(e)) attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
-    attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
+    if (e->cached != CACHED_NOT) attention_take_blocks(&launch, run, &g->call, &((attention_cached_arguments *)(void *)g)->blocks);
+    if (!has_codes(e) && e->cached == CACHED_NOT) attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
+    if (e->cached == CACHED_NOT) attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
     if (e->quantised) take_blocks(&launch, given, g);
     else attention_take_map(&launch, run, KERNEL_RESULT, e->stays ? 16 : 64, g->map_out);
     take_tiles_of_biases(&launch, run, e, g);

@@ -5,7 +5,7 @@
 #define NAMED(entries, name) JOIN(entries, name)
 #define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised)                                                              \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) NAMED(ENTRIES, name)(const __grid_constant__ attention_wgmma_arguments arguments) { \
-        const attention_shape shape = {ELEMENT, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, 0};                                       \
+        const attention_shape shape = {ELEMENT, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, 0, 0};                                    \
         if (stays) attention_persistent(&arguments, shape);                                                                                                                     \
         else attention_tma(&arguments, shape);                                                                                                                                  \
     }

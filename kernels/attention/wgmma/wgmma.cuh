@@ -24,10 +24,13 @@
  * A bias of queries and keys in the operands' format (ATTENTION_TILED) comes in tiles by TMA, with the keys of a block, [queries, keys] smem; a mask of keys beside it as above. A warp reads
  * its part of the tile by ldmatrix, as scores lie in registers.
  *
- * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
+ * Keys and values in blocks (blocks.cuh): all warps of the last warpgroup copy codes, and write what they are as bf16 to a stage.
+ *
+ * Registers: 72 and 216 where keys are in blocks; 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 #define KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 
+#include "kernels/attention/wgmma/blocks.cuh"
 #include "kernels/attention/wgmma/results.cuh"
 
 /* ---- a block ---- */
@@ -52,7 +55,8 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     m.v = m.k + s.stages * s.keys * row_bytes(s);
     m.tiles = m.v + s.stages * s.keys * s.value_width * 2;
     m.out = s.stays ? m.tiles : m.q;
-    m.rows = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
+    m.codes = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
+    m.rows = m.codes + CACHED_BUFFERS * (buffer_bytes(s) + buffer_scale_bytes(s));
     m.segments = m.rows + views * ATTENTION_ROW_BYTES;
     m.q_ring = ring_at(m.segments + (s.stays ? 0 : views + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
     m.k_ring = ring_at(ring_end(m.q_ring, s.q_stages), s.stages);
@@ -72,8 +76,8 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         mbarrier_init(m.q_ring.full, 1);
-        ring_init(m.k_ring, s.stages, 1, 4 * s.groups);
-        ring_init(m.v_ring, s.stages, 1, 4 * s.groups);
+        ring_init(m.k_ring, s.stages, s.cached ? 4 : 1, 4 * s.groups);
+        ring_init(m.v_ring, s.stages, s.cached ? 4 : 1, 4 * s.groups);
         if (has_notes(s)) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }
@@ -90,15 +94,19 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     }
     const bool reads = has_notes(s) || s.paged;   /* masks or pages, by the warp that loads */
     if (role == s.groups) {
-        if (s.blocks == 1 && reads) setmaxnreg_dec(40);
+        if (s.cached) setmaxnreg_dec(72);
+        else if (s.blocks == 1 && reads) setmaxnreg_dec(40);
         else if (s.blocks == 1) setmaxnreg_dec(24);
         if (has_notes(s) && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
-        if (!has_notes(s) && threadIdx.x / 32 == 4 * s.groups) {
+        if (s.cached) {
+            dequantise_blocks(g, s, m, tile);
+        } else if (!has_notes(s) && threadIdx.x / 32 == 4 * s.groups) {
             if (s.paged && g->call.page != 0) load_paged_blocks(g, s, m, tile);
             else if (elect_one()) load_blocks(g, s, m, tile);
         }
     } else {
-        if (s.blocks == 1 && reads) setmaxnreg_inc(232);
+        if (s.cached) setmaxnreg_inc(216);
+        else if (s.blocks == 1 && reads) setmaxnreg_inc(232);
         else if (s.blocks == 1) setmaxnreg_inc(240);
         attend_tile(g, s, m, tile, role);
     }

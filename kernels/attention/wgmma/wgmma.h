@@ -3,6 +3,7 @@
 #define KERNELS_ATTENTION_WGMMA_WGMMA_H
 
 #include "kernels/attention/arguments.h"
+#include "kernels/attention/in_blocks.h"
 
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers, with them tiles of 32 bytes where thread blocks stay; biases of so many blocks of keys: more than
  * there are stages, as a block's are read after its stage is released. */
@@ -34,5 +35,22 @@ typedef struct attention_codes_arguments {
     attention_wgmma_arguments call;
     uint64_t q_scales, k_scales;
 } attention_codes_arguments;
+
+/* Where q is bf16 and k and v are in blocks, which become bf16 in shared memory; there are no maps of k and v. */
+typedef struct attention_cached_arguments {
+    attention_wgmma_arguments call;
+    attention_blocks blocks;
+} attention_cached_arguments;
+
+/* What k and v are: as q is; or fp8_1x128, mxfp8 or nvfp4. */
+enum { CACHED_NOT, CACHED_E4M3, CACHED_MXFP8, CACHED_NVFP4 };
+/* Codes come to shared memory in pieces of 16 bytes, with so many of these buffers in turn, of a block's k or v each; with MX and nvfp4 a word that holds a piece's scales beside it; of fp8_1x128 the scales of a
+ * key and a value. */
+enum { CACHED_BUFFERS = 3, CACHED_PIECE = 16 };
+#define CACHED_BITS(cached) ((cached) == CACHED_NVFP4 ? 4 : 8)
+/* Bytes of a buffer's codes, and of its scales; of the factors of a stage, which scores and weights are multiplied by. */
+#define CACHED_CODE_BYTES(cached, keys, width) ((keys) * (width) * CACHED_BITS(cached) / 8)
+#define CACHED_SCALE_BYTES(cached, keys, width) ((cached) == CACHED_E4M3 ? (keys) * 8 : CACHED_CODE_BYTES(cached, keys, width) / CACHED_PIECE * 4)
+#define CACHED_FACTOR_BYTES(cached, keys) ((cached) == CACHED_E4M3 ? (keys) * 8 : 0)
 
 #endif
