@@ -44,7 +44,7 @@ typedef enum dw_log_level { DW_LOG_WARNING, DW_LOG_INFO, DW_LOG_DEBUG } dw_log_l
 
 /* Zero-initialise, then set what matters; zero always means the default. */
 typedef struct dw_context_options {
-    const dw_allocator *allocator;                                   /* default: the C library's */
+    const dw_allocator *allocator;                                   /* default: the C library's; Linux is asked for large pages */
     int threads;                                                     /* of the CPU device; default: the CPUs this process may use */
     struct dw_context *threads_of;                                   /* use the threads of this context, which outlives the new one; NULL: its own. Contexts that
                                                                         share may run in several threads at a time: whoever finds the threads busy works alone,

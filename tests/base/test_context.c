@@ -82,6 +82,13 @@ static void allocations_are_aligned_and_failures_are_told(void **state) {
         memset(memory, 1, 100);
         base_release(context, memory, 100, align);
     }
+    for (size_t bytes = 2000000; bytes <= 16000000; bytes = bytes * 3 / 2) {   /* in large pages, where there are any, and what does not fill the last one */
+        void *memory;
+        assert_int_equal(base_alloc(context, bytes, 4096, &memory), DW_OK);
+        assert_int_equal((uintptr_t)memory % 4096, 0);
+        memset(memory, 1, bytes);
+        base_release(context, memory, bytes, 4096);
+    }
     void *memory = context;
     assert_int_equal(base_alloc(context, 0, 16, &memory), DW_OK);
     assert_null(memory);
