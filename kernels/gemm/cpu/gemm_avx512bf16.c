@@ -92,8 +92,8 @@ SIMD_INLINE void decode_pairs(gemm_panel panel, const __m512i lines[2], int firs
 /* Sums [rows][2] += a times what is at codes: four k of a panel, or of nibbles eight. a: the first pair of the first row. ahead: from here to what is prefetched. */
 SIMD_INLINE void direct_line(gemm_panel panel, const int rows, const uint8_t *codes, size_t ahead, const group_scales *scales, const uint16_t *a, int64_t stride, __m512 sum[][2]) {
     const __m512i lines[2] = {_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64)};
-    _mm_prefetch((const char *)codes + ahead, _MM_HINT_T0);
-    _mm_prefetch((const char *)codes + ahead + 64, _MM_HINT_T0);
+    _mm_prefetch((const char *)codes + ahead, _MM_HINT_T1);
+    _mm_prefetch((const char *)codes + ahead + 64, _MM_HINT_T1);
     const int pairs = is_nibbles(panel) ? 4 : 2;
     SIMD_UNROLL
     for (int first = 0; first < pairs; first += 2) {
@@ -125,7 +125,7 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
         SIMD_UNROLL
         for (int p = 0; p < panels; p++) {
             const uint8_t *const here = source + (size_t)p * d->panel_bytes + part * GEMM_COLS;
-            _mm_prefetch((const char *)here + ahead, _MM_HINT_T0);
+            _mm_prefetch((const char *)here + ahead, _MM_HINT_T1);
             scales[p] = scales_of(panel, here);
         }
         SIMD_ROLL
