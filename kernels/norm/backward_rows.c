@@ -7,8 +7,8 @@
 
 enum { IN_X, IN_DY, IN_WEIGHT, IN_PLUS };
 
-/* A team for each row: a part of a warp or a warp where its threads hold the row, else as few warps as can with two pieces a thread. As many blocks as are resident together, or fewer. */
-typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, blocks; bool is_wide; uint32_t row_bytes, rows_bytes, shared_bytes; } backward_division;
+/* A team for each row: a part of a warp or a warp where its threads hold the row, else as few warps as can with two pieces a thread. As many clusters as are resident together, or fewer. */
+typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, threads, cluster, clusters; uint32_t row_bytes, rows_bytes, shared_bytes; } backward_division;
 
 /* Shared memory of so many teams, whose rows have a format and perhaps something added. */
 static void take_room(backward_division *d, int teams, dw_format format, bool has_plus) {
@@ -21,15 +21,15 @@ static void take_room(backward_division *d, int teams, dw_format format, bool ha
 /* As many teams as a block of the chip has room for. */
 static backward_division divide_row(const chip_caps *chip, int64_t cols, dw_format format, bool has_plus) {
     backward_division d = {.cols = cols, .pieces = 1, .group = 1};
-    if (cols <= 32 * BACKWARD_PIECES * PIECE) {
+    if (cols <= 32 * PIECE * (format == DW_FORMAT_f32 ? BACKWARD_F32_PIECES : BACKWARD_PIECES)) {
         while (d.group < 32 && d.group * PIECE < cols) d.group *= 2;
         d.pieces = (int)base_ceil_div(cols, d.group * PIECE);
     } else {
         d.pieces = 2;
         d.group = (int)base_ceil_div(base_ceil_div(cols, 2 * PIECE), 32) * 32;
     }
-    d.is_wide = d.group > BACKWARD_THREADS;
-    take_room(&d, d.is_wide ? 1 : BACKWARD_THREADS / d.group, format, has_plus);
+    d.threads = d.pieces > BACKWARD_F32_PIECES ? BACKWARD_MORE_THREADS : d.group > BACKWARD_THREADS ? BACKWARD_WIDE_THREADS : BACKWARD_THREADS;
+    take_room(&d, d.threads / d.group, format, has_plus);
     while (d.teams > 1 && d.shared_bytes + BACKWARD_ROOM_BYTES > chip->shared_bytes) take_room(&d, d.teams / 2, format, has_plus);
     return d;
 }
@@ -42,9 +42,12 @@ static backward_division divide_cols(const kernel_run *run, int64_t cols) {
     for (int i = 0; i < x->rank - 1; i++) d.rows *= x->dims[i];
     if (d.cols == 0) return d;
     const int64_t by_shared = (int64_t)run->chip->shared_bytes / (d.shared_bytes + BACKWARD_ROOM_BYTES);
-    const int64_t by_registers = BACKWARD_RESIDENT(d.pieces, d.is_wide ? BACKWARD_WIDE_THREADS : BACKWARD_THREADS, run->call.op->id == OP_layer_norm_backward);
-    const int64_t most = base_ceil_div(d.rows, d.teams), resident = (by_shared < 1 ? 1 : by_shared < by_registers ? by_shared : by_registers) * run->chip->units;
-    d.blocks = (int)(most < resident ? most : resident);
+    const int64_t by_registers = BACKWARD_RESIDENT(d.pieces, d.threads, run->call.op->id == OP_layer_norm_backward);
+    const int64_t resident = by_shared < 1 ? 1 : by_shared < by_registers ? by_shared : by_registers, needed = d.rows > d.teams ? base_ceil_div(d.rows, d.teams) : 1;
+    d.cluster = (int)(needed < BACKWARD_CLUSTER ? needed : BACKWARD_CLUSTER);
+    while (d.cluster > 1 && cuda_resident_clusters(run->chip, d.cluster, resident) == 0) d.cluster--;
+    const int64_t most = base_ceil_div(needed, d.cluster), at_once = cuda_resident_clusters(run->chip, d.cluster, resident);
+    d.clusters = (int)(most < at_once ? most : at_once);
     return d;
 }
 
@@ -91,7 +94,7 @@ size_t norm_backward_rows_cuda_workspace(const kernel_run *run) {
     const dw_tensor *x = run->call.in[IN_X];
     size_t most = 0;
     for (int64_t cols = x->dims[x->rank - 1]; cols > 0; cols = narrower(cols)) {
-        const size_t bytes = (size_t)divide_cols(run, cols).blocks * 2 * (size_t)cols * sizeof(float);
+        const size_t bytes = (size_t)divide_cols(run, cols).clusters * 2 * (size_t)cols * sizeof(float);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -106,22 +109,23 @@ static void take_columns(kernel_launch *launch, const kernel_run *run, norm_back
     arguments->dbias_step = call->out[2]->strides[0];
 }
 
-static norm_backward_rows_arguments *prepare(kernel_launch *launch, const kernel_run *run, const backward_division *d, const char *entry) {
+static void prepare(kernel_launch *launch, const kernel_run *run, const backward_division *d, const char *entry) {
     const op_call *call = &run->call;
     const dw_tensor *x = call->in[IN_X], *weight = op_operand(call, IN_WEIGHT), *plus = op_operand(call, IN_PLUS);
     const dw_tensor *tensors[] = {call->out[0], x, call->in[IN_DY], plus != NULL ? plus : x};
     norm_backward_rows_arguments *arguments = cuda_launch(launch, "norm_backward_rows", entry, sizeof *arguments);
     cuda_nest_lines(&arguments->nest, x->rank - 1, 4, tensors, arguments->steps);
+    arguments->centred = call->op->id == OP_layer_norm_backward;
     arguments->rows = (int32_t)d->rows;
     arguments->cols = (int32_t)d->cols;
     arguments->group = d->group;
     arguments->teams = d->teams;
-    arguments->blocks = d->blocks;
+    arguments->part = (int32_t)base_ceil_div((arguments->centred ? 2 : 1) * d->cols, d->cluster);
+    arguments->clusters = d->clusters;
     arguments->row_bytes = d->row_bytes;
     arguments->rows_bytes = d->rows_bytes;
     arguments->by_count = (float)(1.0 / (double)d->cols);
     arguments->eps = (float)op_attr_real(call->attrs, OP_ATTR_eps);
-    arguments->centred = call->op->id == OP_layer_norm_backward;
     arguments->has_weight = weight != NULL;
     arguments->has_plus = plus != NULL;
     arguments->is_whole = d->cols == (int64_t)d->pieces * d->group * PIECE;
@@ -135,32 +139,27 @@ static norm_backward_rows_arguments *prepare(kernel_launch *launch, const kernel
     }
     take_columns(launch, run, arguments);
     cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->sums, 0);
+    cuda_slot(launch, KERNEL_SLOT_COUNTERS, 0, &arguments->counters, 0);
     launch->overlaps = true;
-    return arguments;
 }
-
-/* dweight, and of norms that have a mean dbias. */
-static int sums_of(const kernel_run *run) { return run->call.op->id == OP_layer_norm_backward ? 2 : 1; }
 
 dw_status norm_backward_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     static const char *const entries[3][2][BACKWARD_PIECES + 1] = {
-#define KIND(format, kind) {"norm_backward_" #format "_" kind "_1", "norm_backward_" #format "_" kind "_2", "norm_backward_" #format "_" kind "_3", "norm_backward_" #format "_" kind "_wide"}
-#define ENTRIES(format) {KIND(format, "rms"), KIND(format, "layer")}
-        ENTRIES(f32), ENTRIES(bf16), ENTRIES(f16),
-#undef ENTRIES
+#define KIND(format, kind, four) {"norm_backward_" #format "_" kind "_1", "norm_backward_" #format "_" kind "_2", "norm_backward_" #format "_" kind "_3", four, "norm_backward_" #format "_" kind "_wide"}
+#define PAIRS(format) {KIND(format, "rms", "norm_backward_" #format "_rms_4"), KIND(format, "layer", "norm_backward_" #format "_layer_4")}
+        {KIND(f32, "rms", NULL), KIND(f32, "layer", NULL)}, PAIRS(bf16), PAIRS(f16),
+#undef PAIRS
 #undef KIND
     };
     const dw_format format = run->call.in[IN_X]->format;
     const backward_division d = divide(run);
-    kernel_launch rows, sums;
+    kernel_launch launch;
     if (d.cols == 0) return DW_OK;
-    prepare(&rows, run, &d, entries[format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2][run->call.op->id == OP_layer_norm_backward][d.is_wide ? BACKWARD_PIECES : d.pieces - 1]);
-    cuda_grid(&rows, d.blocks, 1, 1);
-    rows.block[0] = (uint32_t)(d.teams * d.group);
-    rows.shared_bytes = d.shared_bytes;
-    if (d.rows > 0) TRY(launcher->add(launcher, &rows));
-    prepare(&sums, run, &d, "norm_backward_sums");
-    cuda_grid(&sums, base_ceil_div(d.cols, BACKWARD_SUM_COLS), sums_of(run), 1);
-    sums.block[0] = BACKWARD_SUM_WARPS * 32;
-    return launcher->add(launcher, &sums);
+    prepare(&launch, run, &d, entries[format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2][run->call.op->id == OP_layer_norm_backward][d.threads == BACKWARD_WIDE_THREADS ? BACKWARD_PIECES : d.pieces - 1]);
+    cuda_grid(&launch, (int64_t)d.cluster * d.clusters, 1, 1);
+    launch.cluster[0] = (uint32_t)d.cluster;
+    launch.cluster[1] = launch.cluster[2] = 1;
+    launch.block[0] = (uint32_t)(d.teams * d.group);
+    launch.shared_bytes = d.shared_bytes;
+    return launcher->add(launcher, &launch);
 }

@@ -90,19 +90,13 @@ static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
     return REDUCE_ROWS;
 }
 
-/* Clusters of so many blocks that are resident together: a cluster lies within a part of the chip that has 16 multiprocessors, or some more (a GPC), with room for two of these blocks each. */
-static int64_t resident_clusters(const chip_caps *chip, int64_t blocks) {
-    enum { OF_GPC = 16, RESIDENT = 2 };
-    return chip->units * (OF_GPC * RESIDENT / blocks) / OF_GPC;
-}
-
 /* Clusters share a tile's lines, of as many blocks as leave all clusters resident. Parts, which take a second launch, only where that leaves most of the chip idle and lines are many.
  * An H200 gets clusters of five for 3072 columns and of four for 4096, which were not measured: times in bench/results are of eight. */
 static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a, int64_t *blocks) {
-    enum { MANY = 8 };   /* parts as long as are worth a block, for each of a cluster's */
+    enum { MANY = 8, RESIDENT = 2 };   /* parts as long as are worth a block, for each of a cluster's; blocks that a multiprocessor has room for */
     const int64_t beside = kernel_rows_beside(run, column_tiles(a)), worth = a->length / COLUMN_PART;
     *blocks = worth < 1 ? 1 : least(worth, REDUCE_BLOCKS_MOST);
-    while (*blocks > 1 && resident_clusters(run->chip, *blocks) < beside) --*blocks;
+    while (*blocks > 1 && cuda_resident_clusters(run->chip, *blocks, RESIDENT) < beside) --*blocks;
     const int64_t most = base_ceil_div(a->length, *blocks * COLUMN_PART);
     a->splits = most > MANY && beside * *blocks * 2 < run->chip->units ? parts_of(run->chip, beside * *blocks, most) : 1;
     a->part = base_ceil_div(a->length, a->splits * *blocks);
