@@ -125,12 +125,15 @@ static flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *
 /* A run of keys that is read: columns of k or of v in a block. */
 typedef struct reading { const dw_tensor *tensor; const block *block; int64_t column, columns; } reading;
 
+/* Does a tile wait for memory rather than for its products? One of up to 24 rows does in pairs. In fp32 values of more than FLASH_ROWS are not multiplied where they lie. */
+static bool has_few_rows(const tile *t) { return t->at.rows <= (t->call->isa->pairs != NULL ? 4 * FLASH_ROWS : FLASH_ROWS); }
+
 /* What is to be fetched while `count` keys from `key` on are read, where `now` is followed by `then`. Of few rows what is read AHEAD bytes later, wherever that is: so close that the hardware, which goes
  * by misses, runs ahead besides, and so far that it is there in time. Many rows of pairs hide the coming of the next keys; of those of fp32, which do not while the keys of a head do not fit the second
  * cache, the same keys of `then` are. */
 static const flash_next *ahead_of(const tile *t, const reading *now, const reading *then, int key, int count, flash_next memory[2]) {
     enum { AHEAD = 8192 };
-    if (t->at.rows > FLASH_ROWS) return t->call->isa->pairs != NULL ? NULL : next_of(t, then->tensor, then->block, key, count, then->column, then->columns, memory);
+    if (!has_few_rows(t)) return t->call->isa->pairs != NULL ? NULL : next_of(t, then->tensor, then->block, key, count, then->column, then->columns, memory);
     const int64_t bytes = now->columns * (dw_format_bits(now->tensor->format) / 8);
     const int first = key + (int)(bytes > 0 ? least(base_ceil_div(AHEAD, bytes), FLASH_KEYS) : FLASH_KEYS), here = (int)least(FLASH_KEYS - first, count);
     flash_next *a = next_of(t, now->tensor, now->block, first, here, now->column, now->columns, memory);
@@ -263,7 +266,7 @@ static void score_in_place(tile *t, const reading *now, const reading *then, int
 static reading after_keys(const tile *t, const block *b, const block *after, int64_t at, int64_t most) {
     const attention *call = t->call;
     if (at < call->d) return (reading){call->k, b, at, least(call->d - at, most)};
-    if (t->at.rows > FLASH_ROWS) return (reading){call->k, after, 0, least(call->d, most)};
+    if (!has_few_rows(t)) return (reading){call->k, after, 0, least(call->d, most)};
     return (reading){call->v, b, t->column, FLASH_COLUMNS};
 }
 
@@ -341,7 +344,7 @@ static void multiply_values(tile *t, int key, int count, int64_t columns, const 
     for (int r = 0, rows; r < t->at.rows; r += rows) {
         float *out = t->out + r * t->out_stride + at;
         rows = rows_of_product(t->at.rows, r);
-        if (isa->pairs != NULL) isa->pairs->values(rows, count, (int)columns, t->weights + r * FLASH_PAIRS + key / 2, values, stride, next, factors + r, out, t->out_stride);
+        if (isa->pairs != NULL) isa->pairs->values(rows, count, (int)columns, t->weights + r * FLASH_PAIRS + key / 2, values, stride, r == 0 ? next : NULL, factors + r, out, t->out_stride);
         else isa->values(rows, count, (int)columns, t->scores + r * FLASH_KEYS + key, values, stride, next, factors + r, out, t->out_stride);
     }
 }
