@@ -41,7 +41,7 @@ int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count
 int cli_main(int argc, char **argv);                        /* the whole command; its exit code. Handles SIGINT and SIGTERM from then on */
 int cli_main_of_rank(int argc, char **argv, dw_comm *comm); /* the same of a process that is one of its ranks: all of them run it, the first writes its results. NULL: it is alone */
 
-/* interrupt.c: SIGINT and SIGTERM end a run at once; or, where patient, the first one is only counted */
+/* interrupt.c: SIGINT and SIGTERM end a run at its next step; or, where patient, the first one is only counted. The third ends the process */
 void cli_catch_interrupts(void);
 int cli_is_cancelled(void *user);                           /* a dw_context_options.cancelled */
 void cli_set_patient(int patient);

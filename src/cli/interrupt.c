@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM: a command ends at the next poll, or where it is patient at the second of them. */
+/* SIGINT and SIGTERM: a command ends at the next poll, or where it is patient at the second of them. The third ends it where it is. */
 #include "cli.h"
 
 #include <signal.h>
@@ -6,9 +6,13 @@
 
 static volatile sig_atomic_t interrupted, patience;
 
-static void interrupt(int signal) {
-    (void)signal;
-    if (interrupted < 2) interrupted++;
+static void interrupt(int number) {
+    if (interrupted < 2) {
+        interrupted++;
+        return;
+    }
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 void cli_catch_interrupts(void) {

@@ -20,6 +20,7 @@
 #include "op/family.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 256 };   /* of the width of v, and of q: what is on the stack */
@@ -286,6 +287,42 @@ static double keys_of(veil *v, int64_t row, op_attention_span any) {
     return (double)(v->by_head || v->by_query ? any.end - any.begin : count_shown(v, row, 0, 0, any));
 }
 
+enum { CUTS_MOST = 32 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int compare_cuts(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Queries from which on spans grow in another way, in order, from the first to one behind the last: between two of them beginnings and ends are linear. Returns how many. */
+static int cuts_of(const op_attention_view *view, int64_t queries, int64_t cuts[CUTS_MOST]) {
+    const int64_t far = (int64_t)1 << 61, t = least(view->slots, far), ahead = least(view->ahead, far), window = least(view->window, far);
+    const int64_t turns[] = {-1, t - 1, -ahead, t - ahead, window - 1, t + window - 1};   /* positions where a limit is met or left */
+    int count = 0;
+    cuts[count++] = 0;
+    for (size_t i = 0; i < COUNT_OF(turns); i++)
+        for (int64_t at = turns[i] - view->offset - 1; at <= turns[i] - view->offset + 2; at++)
+            if (at > 0 && at < queries) cuts[count++] = at;
+    cuts[count++] = queries;
+    qsort(cuts, (size_t)count, sizeof *cuts, compare_cuts);
+    return count;
+}
+
+/* Without a mask: the sum over queries in order of the keys that each sees, and all of these. */
+static double sum_of_spans(const op_attention_view *view, int64_t queries, op_attention_span *any) {
+    int64_t cuts[CUTS_MOST];
+    double sum = 0;
+    for (int i = 1, count = cuts_of(view, queries, cuts); i < count; i++) {
+        if (cuts[i - 1] == cuts[i]) continue;
+        const op_attention_span first = op_attention_seen(view, cuts[i - 1]), last = op_attention_seen(view, cuts[i] - 1);
+        sum += ((double)(first.end - first.begin) + (double)(last.end - last.begin)) / 2 * (double)(cuts[i] - cuts[i - 1]);
+        *any = widen(widen(*any, first), last);
+    }
+    return sum;
+}
+
 /* By the place of each query; positions that are an operand and not known are those of the newest tokens. */
 static sights sights_by_place(const op_call *call, op_attention_view view) {
     const dw_tensor *q = call->in[ATTENTION_Q];
@@ -296,9 +333,10 @@ static sights sights_by_place(const op_call *call, op_attention_view view) {
     view.row = view.position = NULL;
     for (int64_t row = 0; row < differ; row++) {
         op_attention_span any = {0, 0};
-        for (int64_t i = 0; i < q->dims[2]; i++) {
+        if (v.mask == NULL) all.pairs += sum_of_spans(&view, q->dims[2], &any) * (double)q->dims[1] * (double)q->dims[0];
+        for (int64_t i = 0; i < q->dims[2] && v.mask != NULL; i++) {
             const op_attention_span seen = op_attention_seen(&view, i);
-            all.pairs += pairs_of(&v, q->dims[1], row, i, seen) * (double)(q->dims[0] / differ);
+            all.pairs += pairs_of(&v, q->dims[1], row, i, seen);
             any = widen(any, seen);
         }
         all.keys += keys_of(&v, row, any) * (double)(view.rows / differ);

@@ -349,6 +349,41 @@ static void causal_attention_counts_the_pairs_it_sees(void **state) {
     assert_true(work_of(*state, OP_attention, &(op_attrs){2, windowed}, 3, in, &q).flops == 2.0 * 16 * 11 * 8);
 }
 
+/* Beside a count query by query; then of sizes that no count would come to the end of. */
+static void pairs_are_counted_at_any_size(void **state) {
+    fixture *f = *state;
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        int64_t r[8];
+        for (uint64_t i = 0; i < COUNT_OF(r); i++) r[i] = (int64_t)(num_random(seed, i) >> 33);
+        const int64_t queries = r[0] % 24, keys = r[1] % 24, offset = r[2] % 60 - 30;
+        const op_attr items[] = {op_set_bool(OP_ATTR_causal, r[3] % 2 == 0), op_set_int(OP_ATTR_window, r[4] % 2 * (r[5] % 20)), op_set_int(OP_ATTR_ahead, r[6] % 2 * (r[7] % 20)), op_set_dim(OP_ATTR_offset, dim_constant(f->dims, offset))};
+        const op_attrs attrs = {COUNT_OF(items), items};
+        dw_tensor q = shaped(DW_FORMAT_f32, 4, (const int64_t[]){2, 4, queries, 8}), k = shaped(DW_FORMAT_f32, 4, (const int64_t[]){2, 2, keys, 8});
+        const dw_tensor v = k, *in[] = {&q, &k, &v};
+        const op_call call = {.context = f->context, .op = op_get(OP_attention), .attrs = &attrs, .n_in = 3, .in = in};
+        op_attention_view view;
+        double pairs = 0;
+        int64_t first = INT64_MAX, end = 0;
+        assert_int_equal(op_attention_view_of(&call, &view), DW_OK);
+        for (int64_t i = 0; i < queries; i++) {
+            const op_attention_span seen = op_attention_seen(&view, i);
+            pairs += (double)(seen.end - seen.begin);
+            if (seen.end > seen.begin && seen.begin < first) first = seen.begin;
+            if (seen.end > seen.begin && seen.end > end) end = seen.end;
+        }
+        const op_work work = work_of(f, OP_attention, &attrs, 3, in, &q);
+        const double read = end > first ? (double)(end - first) : 0;
+        if (work.flops != 2.0 * 16 * 8 * pairs) fail_msg("seed %d: %g FLOPs for %g pairs", (int)seed, work.flops, 8 * pairs);
+        if (fabs(work.bytes_read - (8.0 * (double)queries * 32 + 2 * 4 * 32 * read)) > 1e-6) fail_msg("seed %d: %g bytes for %d queries and %g keys of %d", (int)seed, work.bytes_read, (int)queries, read, (int)keys);
+    }
+    const int64_t tokens = INT64_C(1) << 50;
+    const op_attr causal[] = {op_set_bool(OP_ATTR_causal, true), op_set_int(OP_ATTR_window, INT64_MAX)};
+    dw_tensor q = shaped(DW_FORMAT_f32, 4, (const int64_t[]){1, 1, tokens, 8});
+    const dw_tensor *in[] = {&q, &q, &q};
+    const double expected = 2.0 * 16 * ((double)tokens / 2) * ((double)tokens + 1);
+    assert_true(fabs(work_of(f, OP_attention, &(op_attrs){2, causal}, 3, in, &q).flops - expected) < 1e-12 * expected);
+}
+
 static void take_reads_only_what_it_takes(void **state) {
     const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0)};
     dw_tensor x = shaped(DW_FORMAT_bf16, 2, (const int64_t[]){1000, 16}), i = shaped(DW_FORMAT_i64, 1, (const int64_t[]){3});
@@ -378,6 +413,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_slice_of_blocks_has_their_numbers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_matmul_costs_two_m_n_k, set_up, tear_down),
         cmocka_unit_test_setup_teardown(causal_attention_counts_the_pairs_it_sees, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pairs_are_counted_at_any_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(take_reads_only_what_it_takes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_conv_costs_two_for_each_tap, set_up, tear_down),
     };
