@@ -18,7 +18,12 @@ const char *norm_reject(const kernel_problem *problem, text *why) {
     return problem->in[0]->format == DW_FORMAT_f64 ? "x is f64, for which statistics in fp32 are too coarse" : NULL;
 }
 
-double norm_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.7); }
+double norm_cost(const kernel_problem *problem) {
+    const double plain = kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.7);
+    kernel_typical typical;
+    if (!dw_format_is_block(problem->out[0]->format) || !kernel_at_typical(problem, 0, &typical)) return plain;
+    return plain + quantize_rows_seconds(problem->chip, problem->out[0]->format, op_quantize_round(problem->attrs), op_tensor_count(&typical.out[0]));
+}
 
 /* Of a result in a block format: one row for each thread. */
 static size_t wide_floats(const op_call *call) {

@@ -20,25 +20,12 @@ const char *quantize_reject(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-/* Cycles of a thread for an element, by the plain rule and where scales are searched for: one thread of a Zen 4 EPYC at 3.7 GHz by AVX-512, 2026-11-28; by AVX2 a tenth more, by portable loops 1.2 to 2 times as many. */
-static const struct { dw_format format; double plain, search; } cycles[] = {
-    {DW_FORMAT_nvfp4, 2.2, 7.9},        {DW_FORMAT_nvfp4_row, 2.2, 7.9},  {DW_FORMAT_mxfp4, 1.5, 4.1},       {DW_FORMAT_mxfp8, 1.4, 1.4},     {DW_FORMAT_mxfp8_e5m2, 1.4, 1.4}, {DW_FORMAT_mxfp6_e3m2, 11.4, 11.4},
-    {DW_FORMAT_mxfp6_e2m3, 11.4, 11.4}, {DW_FORMAT_fp8_1x128, 1.2, 1.2}, {DW_FORMAT_fp8_128x128, 4.2, 4.2}, {DW_FORMAT_fp8_row, 1.6, 1.6}, {DW_FORMAT_fp8_tensor, 4.2, 4.2},
-};
-
-static double element_cycles(dw_format format, bool searches) {
-    for (size_t i = 0; i < COUNT_OF(cycles); i++)
-        if (cycles[i].format == format) return searches ? cycles[i].search : cycles[i].plain;
-    return 4.2;
-}
-
 double quantize_cost(const kernel_problem *problem) {
     const chip_caps *chip = problem->chip;
     const double moved = kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5);
     kernel_typical typical;
     if (!kernel_at_typical(problem, 0, &typical)) return moved;
-    const double elements = (double)op_tensor_count(&typical.in[0]), each = element_cycles(problem->out[0]->format, op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH);
-    const double worked = elements * each / (chip->clock_hz * chip->units) + chip->launch_s;
+    const double worked = quantize_rows_seconds(chip, problem->out[0]->format, op_quantize_round(problem->attrs), op_tensor_count(&typical.in[0])) + chip->launch_s;
     return worked > moved ? worked : moved;
 }
 

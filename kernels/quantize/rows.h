@@ -28,6 +28,8 @@ bool quantize_row_avx512(const quantize_row *row);
 
 /* The best that the chip has. */
 quantize_row_function quantize_row_of(const chip_caps *chip);
+/* What it takes all threads of a CPU to quantise elements that they have at hand. */
+double quantize_rows_seconds(const chip_caps *chip, dw_format to, num_round round, int64_t elements);
 /* Zeroes the scales of a result whose scales lie in tiles: rows do not write what pads them. */
 void quantize_clear_tiles(const dw_tensor *out);
 /* x, elements side by side, becomes that row of out, a matrix of a row-wise format (rows of all batches counted through): what num_quantize_rows does. */
