@@ -116,9 +116,10 @@ static double behind_cycles(const problem *x) {
     return cycles;
 }
 
-/* Of a kernel what comes before its first product and behind its last one; thread blocks that restart count their own beginnings, and with one accumulator the last epilogue is behind its tile. */
+/* Of a kernel what comes before its first product and behind its last one: where thread blocks stay, tensor memory is allocated under the first loads. Those that restart count their own beginnings, and with one accumulator the
+ * last epilogue is behind its tile. */
 static double ends_cycles(const problem *x) {
-    const double begin = rate(x->chip, CHIP_RATE_tmem_alloc) + rate(x->chip, CHIP_RATE_tma_latency) + rate(x->chip, CHIP_RATE_mma_latency);
+    const double begin = most(rate(x->chip, CHIP_RATE_tmem_alloc), rate(x->chip, CHIP_RATE_tma_latency)) + rate(x->chip, CHIP_RATE_mma_latency);
     return (x->t->restarts ? 0 : begin) + (x->t->accumulators > 1 ? epilogue_cycles(x) : 0);
 }
 

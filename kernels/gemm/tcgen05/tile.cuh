@@ -11,6 +11,7 @@
 
 enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP = TILES_OTHER_WARPS };
 enum { STEPS = 4, BOTH_BLOCKS = 3 };
+enum { TENSOR_MEMORY_BARRIER = 5 };   /* of the numbered barriers of a block; those before it: swap.cuh, blocks.cuh */
 
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
 

@@ -313,9 +313,9 @@ INLINE void bring_first(const matmul_epilogue *e, const tiles_shape s, const til
     bring_box(e, number, boxes, row, tile->end, tile->col + share * columns + (downwards ? columns - of_box : 0), e->halving >= 0 ? e->half : (int)e->out_row_stride, 1);
 }
 
-/* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share. share: of the warps that have these rows, each with as many
- * of the result's columns. release: told once all that are shared, or else all, have been loaded. */
-INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, int share, uint32_t sums, bool downwards, uint32_t release, int brings, store_boxes *boxes) {
+/* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share: of tiles in parts joined has them, else they are loaded. share: of the warps that have
+ * these rows, each with as many of the result's columns. release: told once all that are shared, or else all, have been loaded. */
+INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, int share, uint32_t sums, const sums_ahead *joined, bool downwards, uint32_t release, int brings, store_boxes *boxes) {
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
     const int columns = warp_columns(e, s), parts = columns / TILES_PART, each = parts_of_box(e);
@@ -334,7 +334,7 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
         if (place.row < tile->begin) place.row = tile->end;   /* not one of the group's */
         place.bias = tile->group;
     }
-    const sums_ahead ahead = load_ahead(s, sums, parts, halves, downwards, true, release);
+    const sums_ahead ahead = s.parts ? *joined : load_ahead(s, sums, parts, halves, downwards, true, release);
     const float factor = row_factor(e, place.row, tile->end);
     if (s.parts && brings >= 0) bring_first(e, s, tile, row, share, downwards, brings, boxes);
 #pragma unroll 1
@@ -374,9 +374,10 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
         }
         const uint32_t release = counting(s, ring_empty(p->sums, turns.sums.stage));
         const bool has_none = s.swapped ? !swap_has_columns(g, &tile, lanes) : tile.row + lanes >= tile.end;
-        const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, sums, release);
+        parts_sums joined = {sums, downwards};
+        const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, &joined, release);
         if (is_whole && s.swapped) store_columns(g, &tile, lanes, p->staging, sums, release);
-        else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, downwards, release, brings, &boxes);
+        else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, &joined.ahead, downwards, release, brings, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
     }
@@ -435,12 +436,13 @@ INLINE void meet(const tiles_shape s) {
 /* Where a thread adds up 128 sums, other warps leave it registers. */
 INLINE constexpr bool gives_registers(const tiles_shape s) { return s.promotes && promote_columns(s) == PROMOTE_MOST; }
 
-/* Warps 0 to 3. */
-INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, int warp) {
+/* Warps 0 to 3. tmem_at: where it lies in smem where tensor memory does. */
+INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shape s, tiles_place *p, int warp, uint32_t tmem_at) {
     if (warp == LOAD_WARP) {
         if (s.pairs > 1 && p->pairs > 1) load_tiles(g, s, p, 2);
         else load_tiles(g, s, p, 1);
     } else if (warp == MULTIPLY_WARP) {
+        p->tmem = ld_shared_u32(tmem_at);
         if (p->rank == 0) multiply_tiles(g, s, p);
     } else if (warp == SCALE_WARP) {
         if (s.scale_tiles > 0) load_scales(g, s, p);
@@ -456,6 +458,16 @@ INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shap
     }
 }
 
+/* Warp 1 takes tensor memory while the first loads are under way, and says where it lies to the warps that store: no other knows. The two blocks of a pair take theirs together. Where it lies each branch of the code reads by itself:
+ * of what comes by several ways the compiler keeps nothing in uniform registers. */
+INLINE void take_tensor_memory(const tiles_shape s, uint32_t tmem_at, uint32_t columns, int warp) {
+    if (warp == MULTIPLY_WARP) {
+        if (s.pair > 1) tmem_pair_alloc(tmem_at, columns), tmem_pair_relinquish();
+        else tmem_alloc(tmem_at, columns), tmem_relinquish();
+    }
+    barrier_sync(TENSOR_MEMORY_BARRIER, 32 * (1 + tiles_store_warps(s.sizes)));
+}
+
 INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t columns = tiles_tmem_columns(s.sizes);
@@ -466,24 +478,21 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
         init_barriers(g, s, &p);
         prefetch_maps(g, s);
     }
-    if (warp == MULTIPLY_WARP) {
-        if (s.pair > 1) tmem_pair_alloc(tmem_at, columns), tmem_pair_relinquish();
-        else tmem_alloc(tmem_at, columns), tmem_relinquish();
-    }
     meet(s);
-    p.tmem = ld_shared_u32(tmem_at);
+    if (warp == MULTIPLY_WARP || warp >= FIRST_STORE_WARP) take_tensor_memory(s, tmem_at, columns, warp);
     grid_wait();
     if (warp < FIRST_STORE_WARP) {
         if (gives_registers(s)) setmaxnreg_dec(72);
-        bring_and_multiply(g, s, &p, warp);
+        bring_and_multiply(g, s, &p, warp, tmem_at);
     } else {
         if (gives_registers(s)) setmaxnreg_inc(216);
+        p.tmem = ld_shared_u32(tmem_at);
         store_tiles(g, s, &p);
     }
     meet(s);
     if (warp != MULTIPLY_WARP) return;
-    if (s.pair > 1) tmem_pair_dealloc(p.tmem, columns);
-    else tmem_dealloc(p.tmem, columns);
+    if (s.pair > 1) tmem_pair_dealloc(ld_shared_u32(tmem_at), columns);
+    else tmem_dealloc(ld_shared_u32(tmem_at), columns);
 }
 
 #define TILES_ENTRY_OF(clusters, name, what, kind, ...)                                                                                                  \
