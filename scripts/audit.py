@@ -108,13 +108,13 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
 
 def tcgen05_tiles_of(kind, elements):
     found = {}
-    lists = {"": "", "_groups": "_GROUPS"} | ({} if kind == "PROMOTED" else {"_parts": "_PARTS", "_swapped": "_SWAPPED", "_swapped_parts": "_SWAPPED", "_shared": "_SHARED", "_shared_parts": "_SHARED"})
+    lists = {"": "", "_groups": "_GROUPS"} | ({} if kind == "PROMOTED" else {"_swapped_groups": "_SWAPPED_GROUPS", "_parts": "_PARTS", "_swapped": "_SWAPPED", "_swapped_parts": "_SWAPPED", "_shared": "_SHARED", "_shared_parts": "_SHARED"})
     for suffix, list_of in lists.items():
         for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{list_of}", "name pair n boxes".split()):
             for element, scale_tiles in elements.items():
                 tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles, kind == "PROMOTED")
                 # boxes of a, as many as a group's rows need; swapped columns in one, and rows in two where steps may join them; of pairs that share rows half of a, or, by a pair alone, both halves
-                loads = None if suffix == "_groups" else (3 if scale_tiles == 0 else 2) if "swapped" in suffix else (tile.loads, tile.loads + 1) if "shared" in suffix else tile.loads
+                loads = None if suffix.endswith("_groups") else (3 if scale_tiles == 0 else 2) if "swapped" in suffix else (tile.loads, tile.loads + 1) if "shared" in suffix else tile.loads
                 found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=loads)
     return found
 

@@ -24,7 +24,8 @@ typedef struct problem {
     double clock, at_once;        /* tiles that the chip computes at once */
     int blocks, splits, rows, unit_rows;   /* rows of a block's part of a tile; of a matrix instruction in it */
     double groups;                /* or 1 */
-    double down, across;          /* tiles, of all groups */
+    double row_groups, column_groups;      /* those that divide rows, or columns; or 1 */
+    double down, across;          /* tiles: down of all groups, across of one */
     double k_bytes, k_blocks, steps;       /* of k in shared memory; k-blocks of a tile, matrix instructions of a tile for each of its unit_rows */
     double a_bytes, b_bytes;      /* of a row in memory, scales and all */
 } problem;
@@ -45,11 +46,8 @@ static int bits_there(const kernel_product *p) {
     return bits > 4 && bits < 8 ? 8 : bits;
 }
 
-/* Of each group half a tile at its end is empty on average. */
-static double tiles_down(const kernel_tiles *t, const kernel_product *p, double groups) {
-    const double tiles = (double)p->m / t->m;
-    return groups > 1 ? groups * most(1, (tiles / groups) + t->lead / t->m + 0.5) : ceil(tiles);
-}
+/* Of so many rows or columns by tiles of so many. Of each group half a tile at its end is empty on average. */
+static double tiles_of_group(const kernel_tiles *t, double all, double tile, double groups) { return groups > 1 ? most(1, all / tile / groups + t->lead / tile + 0.5) : ceil(all / tile); }
 
 static problem problem_of(const kernel_tiles *t, const kernel_product *p, const chip_caps *chip) {
     const int instruction = p->k96 ? 48 : 32;
@@ -59,8 +57,10 @@ static problem problem_of(const kernel_tiles *t, const kernel_product *p, const 
     x.rows = t->m / x.blocks;
     x.at_once = floor((double)chip->units / x.blocks);
     x.groups = p->groups > 1 ? p->groups : 1;
-    x.down = tiles_down(t, p, x.groups);
-    x.across = ceil((double)p->n / t->n);
+    x.row_groups = p->groups_columns ? 1 : x.groups;
+    x.column_groups = p->groups_columns ? x.groups : 1;
+    x.down = x.groups * tiles_of_group(t, (double)p->m, t->m, x.row_groups);
+    x.across = tiles_of_group(t, (double)p->n, t->n, x.column_groups);
     x.k_blocks = ceil(ceil(x.k_bytes / KERNEL_K_BLOCK) / x.splits);
     x.steps = ceil(x.k_bytes / x.splits / instruction);
     x.a_bytes = row_bytes(p, p->bits[0]);
@@ -68,8 +68,11 @@ static problem problem_of(const kernel_tiles *t, const kernel_product *p, const 
     return x;
 }
 
-/* Columns that a tile multiplies, over all tiles of a row. */
-static double mean_columns(const problem *x) { return x->t->trims ? 16 * ceil((double)x->p->n / 16) / x->across : x->t->n; }
+/* Columns that a tile multiplies, over all tiles of a row. Of each group half of a sixteen is empty on average. */
+static double mean_columns(const problem *x) {
+    if (!x->t->trims) return x->t->n;
+    return (x->column_groups > 1 ? most(16, (double)x->p->n / x->column_groups + x->t->lead + 8) : 16 * ceil((double)x->p->n / 16)) / x->across;
+}
 
 /* Where sums lie: in tensor memory the products of the next block of k run under what threads do with them, in registers none of the same warps' do. */
 static bool lies_in_tensor_memory(const problem *x) { return chip_has(x->chip, CHIP_tcgen05); }
@@ -128,12 +131,14 @@ static double ends_cycles(const problem *x) {
 /* Rows and columns beyond the operands' are not read. */
 static double l2_bytes(const problem *x) {
     const double share_a = least(or_one(x->t->share_a), x->across), share_b = least(or_one(x->t->share_b), x->down);
-    return (x->p->m + (x->groups > 1 ? x->groups * x->t->lead : 0)) * x->across / share_a * x->a_bytes + x->p->n * x->down / share_b * x->b_bytes;
+    const double rows = x->p->m * x->column_groups + (x->row_groups > 1 ? x->row_groups * x->t->lead : 0);
+    const double columns = (double)x->p->n / x->column_groups + (x->column_groups > 1 ? x->t->lead : 0);
+    return rows * x->across / share_a * x->a_bytes + columns * x->down / share_b * x->b_bytes;
 }
 
 /* Each wave of tiles reads its rows of a and columns of b. What both operands have stays in the cache if it fits, of groups those of one; else a wave finds nothing of the one before. */
 static double memory_bytes(const problem *x) {
-    const double of_group = x->p->m / x->groups * x->a_bytes + x->p->n * x->b_bytes, all = of_group * x->groups, result = (double)x->p->m * x->p->n * x->p->result_bytes;
+    const double of_group = x->p->m / x->row_groups * x->a_bytes + x->p->n / x->column_groups * x->b_bytes, all = of_group * x->groups, result = (double)x->p->m * x->p->n * x->p->result_bytes;
     const double tiles_down = x->down / x->groups;
     if (of_group <= (double)x->chip->cache_bytes || x->at_once < 1) return all + result;
     double down = least(x->t->raster > 0 ? x->t->raster : tiles_down, least(tiles_down, x->at_once));

@@ -33,7 +33,7 @@ typedef struct kernel_tiles {
     double others;                /* that are added to one tile by whoever adds them, at most; 0: as many as even shares make */
     bool whole_behind;            /* a whole tile comes behind each multiprocessor's parts, so that those are added under its products */
     bool restarts;                /* thread blocks begin anew for each tile, rather than stay */
-    double lead;                  /* rows of others that a group's tiles begin with, on average */
+    double lead;                  /* rows of others that a group's tiles begin with, on average; or columns, where groups divide those */
     bool trims;                   /* the last tile of a row multiplies only the sixteens of columns that are there */
     int raster;                   /* tiles down, before the next column of them begins; 0: all */
     double multiply, load;        /* machine instructions of a k-block: of the warp that multiplies, of the one that loads */
@@ -41,10 +41,11 @@ typedef struct kernel_tiles {
     double epilogue_cycles;       /* of a tile besides what is counted here, of each multiprocessor: arithmetic, stores that are not whole lines */
 } kernel_tiles;
 
-/* out [m,n] = a [m,k] b [n,k]^T. With groups, m rows of a fall into so many of about even size, each with a matrix of b of its own. */
+/* out [m,n] = a [m,k] b [n,k]^T. With groups, m rows of a fall into so many of about even size, each with a matrix of b of its own; or, swapped, the n rows of b do, each with a matrix of a. */
 typedef struct kernel_product {
     int64_t m, n, k;
     double groups;                /* that have rows; 0: no groups */
+    bool groups_columns;          /* they divide n, not m */
     int bits[2];                  /* of elements of a and of b; where one has more than 4, both lie in bytes in shared memory */
     int scale_block;              /* elements of k with a scale of one byte; 0: none */
     bool k96;                     /* 4 bits by instructions of K = 96 */

@@ -187,10 +187,28 @@ static void what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found(void **st
 
 /* ---- our own kernels ---- */
 
+/* The ways whose tiles have names. */
+typedef struct named_way {
+    const char *name;
+    const char *(*variant)(const kernel_problem *problem, int index);
+    bool (*bound)(const kernel_run *run, kernel_tiles_bound *bound);
+} named_way;
+static const named_way named_ways[] = {
+    {"cuda_matmul_tcgen05_tiles", matmul_tcgen05_tiles_variant, matmul_tcgen05_tiles_bound},
+    {"cuda_grouped_tcgen05", grouped_tcgen05_variant, grouped_tcgen05_bound},
+};
+
+static const named_way *named_way_of(const char *name) {
+    for (size_t i = 0; i < COUNT_OF(named_ways); i++)
+        if (strcmp(named_ways[i].name, name) == 0) return &named_ways[i];
+    fail_msg("tiles of %s have no names", name);
+    return NULL;
+}
+
 /* The variant whose name ends so. */
-static int variant_of(const kernel_problem *problem, const char *ends) {
+static int variant_of(const named_way *way, const kernel_problem *problem, const char *ends) {
     for (int i = 0;; i++) {
-        const char *name = matmul_tcgen05_tiles_variant(problem, i);
+        const char *name = way->variant(problem, i);
         if (name == NULL) fail_msg("there is no variant %s", ends);
         const size_t length = strlen(name), of_end = strlen(ends);
         if (length > of_end && name[length - of_end - 1] == '_' && strcmp(name + length - of_end, ends) == 0) return i + 1;
@@ -216,8 +234,8 @@ static kernel_tiles_bound variant_bound(const char *chip_name, const char *way, 
                                     .constant_in = c.constant, .dims = c.dims, .symbols = no_symbols, .chip = &chip};
     assert_int_equal(kernel_choose(&arena, &problem, NULL, way, &choice), DW_OK);
     assert_true(kernel_at_typical(&problem, choice.ways, &typical));
-    if (variant != NULL) typical.run.variant = variant_of(&problem, variant);
-    if (variant != NULL ? !matmul_tcgen05_tiles_bound(&typical.run, &bound) : !kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
+    if (variant != NULL) typical.run.variant = variant_of(named_way_of(way), &problem, variant);
+    if (variant != NULL ? !named_way_of(way)->bound(&typical.run, &bound) : !kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
     /* A chip at its limit of power goes at its measured rates, whatever the cycles. Estimates of wgmma are of measured times instead. */
     if (variant == NULL && chip_has(&chip, CHIP_tcgen05)) assert_float_equal(fmax(kernel_in_step(bound.seconds), kernel_run_roofline(&typical.run, c.types[0].format, 1, 0.906)), choice.seconds, 1e-12);
     dim_table_destroy(dims);
@@ -317,6 +335,23 @@ static void kernels_keep_matrix_units_busy_inside(void **state) {
     assert_int_equal(failed, 0);
 }
 
+/* A group of some 250 rows is a tile's columns, in sixteens; as a tile's rows it would be two of 256, of which half is empty. */
+static void groups_are_columns_where_rows_would_be_empty(void **state) {
+    static const char *const lines[] = {
+        "grouped_matmul bf16[2048,14336] bf16[8,4096,14336] i32[8] bt=true", "grouped_matmul fp8_tensor[2048,14336] fp8_tensor[8,4096,14336] i32[8] bt=true to=bf16",
+        "grouped_matmul mxfp8@tile128x4[2048,14336] mxfp8@tile128x4[8,4096,14336] i32[8] bt=true to=bf16",
+        "grouped_matmul nvfp4@tile128x4[2048,14336] nvfp4@tile128x4[8,4096,14336] i32[8] bt=true to=bf16",
+    };
+    static const char *const unswapped[] = {"m256n256_groups", "m256n128_groups", "m128n64_groups"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        const kernel_tiles_bound chosen = way_bound("b200", "cuda_grouped_tcgen05", lines[i]), swapped = variant_bound("b200", "cuda_grouped_tcgen05", lines[i], "m256n256_swapped_groups");
+        assert_float_equal(chosen.seconds, swapped.seconds, 1e-12);
+        for (size_t k = 0; k < COUNT_OF(unswapped); k++)
+            if (variant_bound("b200", "cuda_grouped_tcgen05", lines[i], unswapped[k]).seconds < 1.2 * chosen.seconds) fail_msg("%s takes about as long as swapped tiles: %s", unswapped[k], lines[i]);
+    }
+}
+
 /* ---- parts ---- */
 
 /* Every block of k once, whoever has it, and as many cuts as there are ends of ranges inside of units. */
@@ -378,6 +413,11 @@ static void groups_are_products_side_by_side(void **state) {
     product.groups = 16;       /* of 256 rows: two tiles, and half a one */
     assert_float_equal(bound_of("b200", &tiles, &product).tiles, 16 * 2.5 * 12, 1e-9);
     assert_float_equal(bound_of("b200", &led, &product).tiles, 16 * 3 * 12, 1e-9);
+    const kernel_product swapped = {.m = product.n, .n = product.m, .k = product.k, .groups = product.groups, .groups_columns = true, .bits = {16, 16}, .result_bytes = 2};
+    const kernel_tiles_bound rows = bound_of("b200", &led, &product), columns = bound_of("b200", &led, &swapped);
+    assert_float_equal(columns.tiles, rows.tiles, 1e-9);
+    assert_float_equal(columns.l2_bytes, rows.l2_bytes, 1);
+    assert_float_equal(columns.memory_bytes, rows.memory_bytes, 1);
 }
 
 /* Our tiles by wgmma on an H200, by themselves (bench/results/h200/matmul.md), whose sizes nothing was fitted to: here the tile is known. */
@@ -450,6 +490,7 @@ int main(void) {
         cmocka_unit_test(ways_of_tiles_say_what_binds_them),
         cmocka_unit_test(pairs_that_share_rows_are_bound_by_products),
         cmocka_unit_test(kernels_keep_matrix_units_busy_inside),
+        cmocka_unit_test(groups_are_columns_where_rows_would_be_empty),
         cmocka_unit_test(blocks_of_k_are_divided_once),
         cmocka_unit_test(halves_of_the_rest_are_fewer_parts_than_even_ranges),
         cmocka_unit_test(groups_are_products_side_by_side),

@@ -15,34 +15,48 @@ typedef struct groups_tile {
     tcgen05_kind kind;
     const char *image, *entry;
     tiles_sizes sizes;
+    bool swapped;                 /* its rows are those of a matrix of b, its columns those of a group (swap.cuh) */
 } groups_tile;
 
-#define GROUPS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_groups", {__VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK}},
+#define GROUPS(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_groups", {__VA_ARGS__, tiles, kind == KIND_E4M3_BLOCK}, false},
+#define SWAPPED(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_swapped_groups", {__VA_ARGS__, tiles, 0}, true},
 
 static const groups_tile tiles[] = {
 #define TILES_DENSE_GROUPS(name, ...) GROUPS(KIND_HALF, half, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED_GROUPS(name, ...) SWAPPED(KIND_HALF, half, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE_GROUPS
+#undef TILES_DENSE_SWAPPED_GROUPS
 #define TILES_DENSE_GROUPS(name, ...) GROUPS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED_GROUPS(name, ...) SWAPPED(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE_GROUPS
+#undef TILES_DENSE_SWAPPED_GROUPS
 #define TILES_PROMOTED_GROUPS(name, ...) GROUPS(KIND_E4M3_BLOCK, e4m3_block, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_PROMOTED_GROUPS
 #define TILES_SCALED_GROUPS(name, ...) GROUPS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED_GROUPS(name, ...) SWAPPED(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED_GROUPS
+#undef TILES_SCALED_SWAPPED_GROUPS
 #define TILES_SCALED_GROUPS(name, ...) GROUPS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED_GROUPS(name, ...) SWAPPED(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED_GROUPS
+#undef TILES_SCALED_SWAPPED_GROUPS
 #define TILES_SCALED_GROUPS(name, ...) GROUPS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED_GROUPS(name, ...) SWAPPED(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED_GROUPS
+#undef TILES_SCALED_SWAPPED_GROUPS
 };
 
 /* ---- what is taken ---- */
 
-static bool runs(const groups_tile *t, tcgen05_kind kind, bool halves, int64_t half) { return t->kind == kind && tcgen05_tile_runs(&t->sizes, halves, half); }
+static bool runs(const groups_tile *t, tcgen05_kind kind, bool halves, int64_t half) {
+    return t->kind == kind && (t->swapped ? !halves || t->sizes.scale_tiles == 0 : tcgen05_tile_runs(&t->sizes, halves, half));
+}
 
 static bool has_tile(tcgen05_kind kind, bool halves, int64_t half) {
     for (size_t i = 0; i < COUNT_OF(tiles); i++)
@@ -85,12 +99,19 @@ static double rows_of_group(const groups_call *c) { return (double)c->m / c->bus
 /* Rows in front of a group's first with which its tiles begin: where scales come for 128 rows together, half as many. */
 static double lead_of(const groups_call *c) { return c->product.scale_block > 0 && c->groups > 1 ? 64 : 0; }
 
-static int64_t units_of_row(const groups_call *c, const groups_tile *t) { return base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n); }
+/* Rows of a group that a unit has. */
+static int rows_of_unit(const groups_tile *t) { return t->swapped ? t->sizes.n : TILES_ROWS * t->sizes.pair; }
+/* Units that lie side by side: with the same rows of a group. */
+static int64_t units_of_row(const groups_call *c, const groups_tile *t) {
+    if (t->swapped) return base_ceil_div(c->halves ? 2 * c->n_out : c->n, TILES_ROWS * t->sizes.pair);
+    return base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
+}
 
 static int64_t units_at_a_time(const groups_tile *t, const chip_caps *chip) { return chip->units > t->sizes.pair ? chip->units / t->sizes.pair : 1; }
 
 static int64_t band_of(const groups_call *c, const groups_tile *t, const chip_caps *chip) {
-    const int64_t units_m = (int64_t)ceil((rows_of_group(c) + lead_of(c)) / (TILES_ROWS * t->sizes.pair));
+    const int64_t units_m = (int64_t)ceil((rows_of_group(c) + lead_of(c)) / rows_of_unit(t));
+    if (t->swapped) return units_m;    /* all of a group's, which are few, by the same rows of b */
     return tcgen05_band(&t->sizes, units_m, units_of_row(c, t), units_at_a_time(t, chip));
 }
 
@@ -98,12 +119,19 @@ static int64_t band_of(const groups_call *c, const groups_tile *t, const chip_ca
 enum { LOAD_INSTRUCTIONS = 45 };
 
 static void bound_of(const groups_call *c, const groups_tile *tile, const kernel_run *run, kernel_tiles_bound *bound) {
-    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
-                                    .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
+    kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
+                              .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&tile->sizes, run->post.count);
     t.load = LOAD_INSTRUCTIONS;
     t.raster = (int)band_of(c, tile, run->chip);
     t.lead = lead_of(c);
+    if (tile->swapped) {
+        product.m = c->n, product.n = c->m, product.groups_columns = true;
+        product.bits[0] = c->product.b_bits, product.bits[1] = c->product.element_bits;
+        t.trims = true;
+        t.raster = 0;
+        t.epilogue_cycles *= fmin(1, (rows_of_group(c) + t.lead) / t.n);
+    }
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
 
@@ -155,7 +183,7 @@ double grouped_tcgen05_seconds(const kernel_run *run) {
 /* Units are counted over all groups, of each of which the last one may be short, and the first one begin in front of its rows. */
 static int64_t most_units(const groups_call *c) {
     const int64_t busy = c->groups < c->m ? c->groups : c->m;
-    return (c->m / (TILES_ROWS * c->tile->sizes.pair) + 2 * busy) * units_of_row(c, c->tile);
+    return (c->m / rows_of_unit(c->tile) + 2 * busy) * units_of_row(c, c->tile);
 }
 
 const char *grouped_tcgen05_takes(const kernel_run *run, text *why) {
@@ -175,10 +203,11 @@ const char *grouped_tcgen05_variant(const kernel_problem *problem, int index) {
 
 /* ---- the launch ---- */
 
-/* Boxes of a of about a group's rows, so that little is brought that no group of the tile has. */
+/* Boxes of a of about a group's rows, so that little is brought that no group of the tile has; of swapped operands a block has half of a pair's. */
 static int box_rows(const groups_call *c) {
+    const int share = c->tile->swapped ? c->tile->sizes.pair : 1, most = c->tile->swapped ? c->tile->sizes.n / share : TILES_ROWS;
     int rows = 16;
-    while (rows < TILES_ROWS && rows < rows_of_group(c)) rows *= 2;
+    while (rows < most && rows < (rows_of_group(c) + lead_of(c) * c->tile->swapped) / share) rows *= 2;
     return rows;
 }
 
@@ -190,22 +219,23 @@ dw_status grouped_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher
     matmul_tiles_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     matmul_take_epilogue(&launch, run, 3, &g->epilogue);
     matmul_take_groups(&launch, run, run->first_group, run->first_group + here, &g->groups);
-    g->m = (int32_t)c.m;
-    g->n = (int32_t)c.n;
+    g->m = (int32_t)(t->swapped ? c.n : c.m);
+    g->n = (int32_t)(t->swapped ? c.m : c.n);
     g->blocks = (int32_t)base_ceil_div(row_bytes, TILES_ROW_BYTES);
     g->units_n = (int32_t)units_of_row(&c, t);
     g->band = (int32_t)band_of(&c, t, run->chip);
     g->told = (1 << c.tile->sizes.pair) - 1;
     g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
-    g->formats = c.product.formats;
+    g->formats = t->swapped ? tcgen05_swapped_formats(c.product.formats) : c.product.formats;
     g->a_rows = box_rows(&c);
-    tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, g->a_rows, g->map_a);
-    tcgen05_take_map(&launch, 1, &c.product, here * c.n, row_bytes, t->sizes.n / 2, g->map_b);
+    tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, g->a_rows, t->swapped ? g->map_b : g->map_a);
+    tcgen05_take_map(&launch, 1, &c.product, here * c.n, row_bytes, !t->swapped ? t->sizes.n / 2 : t->sizes.scale_tiles == 0 ? TILES_ROWS / 2 : TILES_ROWS, t->swapped ? g->map_a : g->map_b);
+    if (t->swapped) g->epilogue.by_tma = 0;
     if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
     if (c.product.kind == KIND_E4M3_BLOCK) tcgen05_take_block_scales(&launch, c.k, g);
     if (c.product.scale_tiles > 0) {
-        tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
-        tcgen05_take_scales(&launch, run, 1, here * base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
+        tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, t->swapped ? g->map_b_scales : g->map_a_scales);
+        tcgen05_take_scales(&launch, run, 1, here * base_ceil_div(c.n, 128), t->sizes.scale_tiles, t->swapped ? g->map_a_scales : g->map_b_scales);
     }
     cuda_grid(&launch, (units < most ? units : most) * t->sizes.pair, 1, 1);
     launch.block[0] = (uint32_t)tiles_threads(t->sizes);

@@ -28,6 +28,8 @@ const char *tcgen05_no_tile(const tcgen05_product *product, bool blocks);
 /* tcgen05_refuses_operands of a matmul, or why not its result and post list. */
 const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why);
 static inline bool tcgen05_pads_b(const tcgen05_product *product) { return product->b_bits < product->element_bits; }
+/* The instruction descriptor's types where the operands change places. */
+static inline uint32_t tcgen05_swapped_formats(uint32_t formats) { return (formats >> 10 & 7) << 7 | (formats >> 7 & 7) << 10; }
 /* Bytes of a row of k elements of a. */
 static inline int64_t tcgen05_row_bytes(const tcgen05_product *product, int64_t k) { return (k * product->element_bits + 7) / 8; }
 /* A tensor map of operand 0 or 1 into a field of the arguments: boxes of 128 bytes of shared memory by box_rows, swizzled by 128 bytes; row_bytes: of a. */

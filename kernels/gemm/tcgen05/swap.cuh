@@ -15,13 +15,14 @@ enum { EXCHANGE_ROWS = 8 };
 
 #define EACH_ROW _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
 
-/* A column of the result, and the first of the thread's rows. What is outside is computed, from operands taken as 0, and not stored. */
-typedef struct column_place { int col, cols, row, rows; } column_place;
+/* A column of the result, and the first of the thread's rows; begin, rows: the first one that is the tile's, and the row behind the last. What is outside is computed, from operands taken as 0, and not stored. group: the row of a
+ * bias that has one for each group; -1: there are no groups. */
+typedef struct column_place { int col, cols, row, begin, rows, group; } column_place;
 
-INLINE bool column_has(const column_place p, int i) { return p.col < p.cols && p.row + i < p.rows; }
+INLINE bool column_has(const column_place p, int i) { return p.col < p.cols && p.row + i >= p.begin && p.row + i < p.rows; }
 
 INLINE void column_factors(const matmul_epilogue *e, float all, float of_column, float *values, const column_place p) {
-    EACH_ROW values[i] *= (e->row_factors != 0 ? all * factor_at(e->row_factors, p.row + i, p.row + i < p.rows) : all) * of_column;
+    EACH_ROW values[i] *= (e->row_factors != 0 ? all * factor_at(e->row_factors, p.row + i, p.row + i >= p.begin && p.row + i < p.rows) : all) * of_column;
 }
 
 INLINE void column_step(const matmul_step *step, float *values, const column_place p) {
@@ -29,9 +30,10 @@ INLINE void column_step(const matmul_step *step, float *values, const column_pla
         activate(step->step, values);
         return;
     }
-    const int64_t first = p.row * step->row_stride + p.col * step->col_stride;
+    const bool of_group = step->step == MATMUL_POST_bias && p.group >= 0;
+    const int64_t first = (of_group ? p.group : p.row) * step->row_stride + p.col * step->col_stride, stride = of_group ? 0 : step->row_stride;
     float x[TCGEN05_CHUNK];
-    EACH_ROW x[i] = column_has(p, i) ? load_operand(step, first + i * step->row_stride) : 0;
+    EACH_ROW x[i] = column_has(p, i) ? load_operand(step, first + i * stride) : 0;
     if (step->step == MATMUL_POST_mul) multiply_each(values, x);
     else add_each(values, x);
 }
@@ -69,20 +71,22 @@ INLINE void join_warps(int step, float *values, uint32_t staging, int lanes) {
 }
 
 /* A warp's 32 columns of the result, of which the tile has all rows. release: told behind the last load of sums. */
-INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_tile *tile, int lanes, uint32_t staging, uint32_t sums, uint32_t release) {
+INLINE void store_columns(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int lanes, uint32_t staging, uint32_t sums, uint32_t release) {
     const matmul_epilogue *e = &g->epilogue;
     const bool joins = e->halving >= 0, is_up = joins && lanes >= 64;
     const int first = swap_column(g, tile, lanes) + (int)threadIdx.x % 32, end = joins ? e->half : g->m;
-    column_place place = {is_up ? first + e->half : first, is_up ? g->m : end, 0, g->n};
+    column_place place = {is_up ? first + e->half : first, is_up ? g->m : end, 0, 0, g->n, -1};
     if (!swap_has_columns(g, tile, lanes)) {
         pass_on_sums(release);
         return;
     }
-    const float all = row_factor(e, 0, 0), of_column = e->col_factors != 0 ? factor_at(e->col_factors, place.col, place.col < place.cols) : 1;
+    if (s.groups) place.row = tile->col, place.begin = tile->begin, place.rows = min(tile->end, tile->col + s.n), place.group = tile->group;
+    const int matrix = b_row(g, s, tile), origin = place.row;
+    const float all = row_factor(e, 0, 0), of_column = e->col_factors != 0 ? factor_at(e->col_factors, matrix + place.col, place.col < place.cols) : 1;
 #pragma unroll 1
     for (; place.row < place.rows; place.row += TCGEN05_CHUNK) {
         float values[TCGEN05_CHUNK];
-        load_sums(sums + place.row, values);
+        load_sums(sums + place.row - origin, values);
         if (place.row + TCGEN05_CHUNK >= place.rows) release_sums(release);
         column_factors(e, all, of_column, values, place);
 #pragma unroll 1

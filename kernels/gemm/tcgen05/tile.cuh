@@ -49,23 +49,30 @@ typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
 /* Swapped operands without scales: rows of b come in two halves, as steps may join columns. */
 INLINE constexpr bool joins_rows(const tiles_shape s) { return s.swapped && s.scale_tiles == 0; }
 
-/* Columns that a tile multiplies: of swapped operands no more than there are, as the host rounded them up. */
+/* Columns that a tile multiplies: of swapped operands no more than there are, as the host rounded them up, or of groups as many whole instructions as hold the tile's rows of a. */
 INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
+INLINE int group_columns(const tiles_shape s, const tiles_tile *tile) { return min(s.n, ceil_div(tile->end - tile->col, TILES_PART * s.pair) * TILES_PART * s.pair); }
 
-/* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. */
+/* Rows of a, which groups divide, and of a matrix of b: of swapped operands m counts the latter. */
+INLINE int rows_of_a(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->n : g->m; }
+INLINE int rows_of_b(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->m : g->n; }
+
+/* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. Of swapped operands in groups units_m and units_n count those of rows of a and of b, as
+ * without: these are the tile's columns and rows. */
 INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank, int side) {
     const bool halves = g->epilogue.halving >= 0;
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
+    const bool swaps = s.swapped && s.groups;
     tiles_tile tile;
-    tile.row = (place.row * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
+    tile.row = ((swaps ? place.col : place.row) * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
     tile.begin = 0, tile.end = g->m, tile.group = 0;
-    tile.col = (place.col * s.pairs + side) * (halves ? s.n / 2 : s.n);
+    tile.col = ((swaps ? place.row : place.col) * s.pairs + side) * (halves && !s.swapped ? s.n / 2 : s.n);
     tile.up = tile.col + (halves && !s.swapped ? g->epilogue.half : tile_columns(g, s) / 2);
     return tile;
 }
 
 /* Where the matrix of a tile's group begins, counted in rows of the map of b. */
-INLINE int b_row(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile) { return s.groups ? (tile->group - g->groups.first) * g->n : 0; }
+INLINE int b_row(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile) { return s.groups ? (tile->group - g->groups.first) * rows_of_b(g, s) : 0; }
 
 INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) { return p->data + stage * tiles_stage_bytes(s.sizes); }
 
@@ -158,10 +165,11 @@ INLINE int tile_readers(const tiles_shape s, int rank) { return 1 + brings_scale
 /* The ring of claims, as one of published tiles. */
 INLINE tile_schedule schedule_of(const tiles_shape s, const tiles_place *p) { return schedule_at(1, s.pair, TILES_CLAIMS, p->responses); }
 
-/* A published tile: its first row, the row behind its group's last, its column, its group and how many of its first rows are not the group's. */
+/* A published tile: its first row, the row behind its group's last, its column, its group and how many of its first rows of a are not the group's. */
 enum { SKIP_BITS = 7 };
-INLINE uint4 publication_of(const tiles_tile *tile) {
-    return make_uint4((uint32_t)tile->row, (uint32_t)tile->end, (uint32_t)tile->col, (uint32_t)tile->group << SKIP_BITS | (uint32_t)max(0, tile->begin - tile->row));
+INLINE int first_row_of_a(const tiles_shape s, const tiles_tile *tile) { return s.swapped ? tile->col : tile->row; }
+INLINE uint4 publication_of(const tiles_shape s, const tiles_tile *tile) {
+    return make_uint4((uint32_t)tile->row, (uint32_t)tile->end, (uint32_t)tile->col, (uint32_t)tile->group << SKIP_BITS | (uint32_t)max(0, tile->begin - first_row_of_a(s, tile)));
 }
 
 /* Published tile number turn->unit, whose place is handed back at once. By a whole warp. false: there is none. */
@@ -206,8 +214,8 @@ INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, 
     if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank, p->side);
     tiles_tile tile;
     tile.row = (int)turn->published.x, tile.end = (int)turn->published.y, tile.col = (int)turn->published.z;
-    tile.begin = tile.row + (int)(turn->published.w & ((1u << SKIP_BITS) - 1)), tile.group = (int)(turn->published.w >> SKIP_BITS);
-    tile.up = tile.col + (g->epilogue.halving >= 0 ? g->epilogue.half : s.n / 2);
+    tile.begin = first_row_of_a(s, &tile) + (int)(turn->published.w & ((1u << SKIP_BITS) - 1)), tile.group = (int)(turn->published.w >> SKIP_BITS);
+    tile.up = tile.col + (s.swapped ? group_columns(s, &tile) / 2 : g->epilogue.halving >= 0 ? g->epilogue.half : s.n / 2);
     return tile;
 }
 
@@ -234,12 +242,12 @@ INLINE void claim_units(const tiles_shape s, const tiles_place *p) {
  * group without rows has none. Scales of a come by whole tiles of 128 rows: there a group's units begin at the last multiple of 128 that is not behind its first row, else at that row. Rows in
  * front of the group's first and behind its last are loaded and multiplied, as others' or as zeros, and not stored. Offsets that do not ascend within m end all tiles. */
 INLINE void publish_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const int unit_rows = TILES_ROWS * s.pair, lane = threadIdx.x % 32;
+    const int unit_rows = s.swapped ? s.n : TILES_ROWS * s.pair, lane = threadIdx.x % 32;
     const tile_schedule schedule = schedule_of(s, p);
     int turn = 0, unit = blockIdx.x / s.pair;     /* units are counted from group base on */
     for (int base = g->groups.first; base < g->groups.end; base += 32) {
         int begin = 0, end = 0;
-        const bool right = base + lane >= g->groups.end || rows_of_group(&g->groups, base + lane, g->m, &begin, &end);
+        const bool right = base + lane >= g->groups.end || rows_of_group(&g->groups, base + lane, rows_of_a(g, s), &begin, &end);
         if (!__all_sync(0xffffffff, right)) break;
         const schedule_groups groups = schedule_groups_of(s.scale_tiles > 0 && end > begin ? begin / 128 * 128 : begin, end, unit_rows, g->units_n);
         const int all = schedule_groups_tiles(&groups);
@@ -247,9 +255,10 @@ INLINE void publish_tiles(const matmul_tiles_arguments *g, const tiles_shape s, 
             const schedule_group own = schedule_group_of(&groups, unit);
             const int units_m = ceil_div(own.end - own.begin, unit_rows);
             tiles_tile tile = tile_of_unit(g, s, unit - (own.upto - units_m * g->units_n), units_m, p->rank, 0);
-            tile.row += own.begin;
+            if (s.swapped) tile.col += own.begin;
+            else tile.row += own.begin;
             tile.begin = __shfl_sync(0xffffffff, begin, own.lane), tile.end = own.end, tile.group = base + own.lane;
-            schedule_publish(schedule, turn++, publication_of(&tile));
+            schedule_publish(schedule, turn++, publication_of(s, &tile));
         }
         unit -= all;
     }

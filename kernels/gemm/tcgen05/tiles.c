@@ -427,8 +427,7 @@ static void take_operand(kernel_launch *launch, int operand, const tiles_call *c
 
 /* The instruction descriptor's bits that the host knows: types, of swapped operands the other way round, with N. */
 static uint32_t formats_of(const tiles_call *c) {
-    const uint32_t a = c->product.formats >> 7 & 7, b = c->product.formats >> 10 & 7;
-    return c->tile->swapped ? b << 7 | a << 10 | (uint32_t)(c->columns / 8) << 17 : c->product.formats;
+    return c->tile->swapped ? tcgen05_swapped_formats(c->product.formats) | (uint32_t)(c->columns / 8) << 17 : c->product.formats;
 }
 
 /* Two pairs in a cluster where the chip has room for that, else one: so all multiprocessors take part, however many of them lie together. */

@@ -11,6 +11,7 @@
 #define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
 #define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
+#define TILES_DENSE_SWAPPED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_swapped_groups), SWAPPED | FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_DENSE_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
 #define TILES_DENSE_SHARED(name, ...) SHARED_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__) SHARED_NAMED(NAMED(ENTRIES, name##_shared_parts), SHARED_A | FOR_PARTS, KIND, __VA_ARGS__)
 #define TILES_DENSE_SWAPPED(name, ...)                                                              \
@@ -20,6 +21,7 @@
 #define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
 #define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), FOR_BLOCKS, KIND, __VA_ARGS__)
 #define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), FOR_GROUPS, KIND, __VA_ARGS__)
+#define TILES_SCALED_SWAPPED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_swapped_groups), SWAPPED | FOR_GROUPS, KIND, __VA_ARGS__)
 #define TILES_SCALED_PARTS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_parts), FOR_PARTS, KIND, __VA_ARGS__)
 #define TILES_SCALED_SHARED(name, ...) SHARED_NAMED(NAMED(ENTRIES, name##_shared), SHARED_A, KIND, __VA_ARGS__) SHARED_NAMED(NAMED(ENTRIES, name##_shared_parts), SHARED_A | FOR_PARTS, KIND, __VA_ARGS__)
 #define TILES_SCALED_SWAPPED(name, ...)                                                              \

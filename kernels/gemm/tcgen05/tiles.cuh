@@ -35,17 +35,24 @@ INLINE const tensor_map *kept_map(const uint64_t *map) { return (const tensor_ma
 
 /* ---- warp 0: operands ---- */
 
-/* What a warp loads of a tile. second: the row with which the second half of its rows begins, where they come in halves. col, up: rows of the map of b. box, box_bytes, end: rows and bytes of a box of a, where such hold rows of the tile's group, and the row behind the last of them: little is brought that no row of the group needs. bytes: of all boxes of a
+/* What a warp loads of a tile. second: the row with which the second half of its rows begins, where they come in halves. col, up: rows of the map of b. box, box_bytes, end: rows and bytes of a box of what groups divide, where such hold rows of the tile's group, and the row behind the last of them: little is brought that no row of the group needs. bytes: of all boxes of a
  * stage, of a pair both blocks'; rows that are not brought keep what was there before, and give results that nobody stores. */
 typedef struct tiles_loads { int row, second, col, up, end, box; uint32_t box_bytes, bytes; } tiles_loads;
 
 INLINE int a_boxes(const matmul_tiles_arguments *g, int row, int end) { return max(0, min(ceil_div(end - row, g->a_rows), TILES_ROWS / g->a_rows)); }
 
 INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
-    const int first = b_row(g, s, tile), up = first + tile->up;
-    tiles_loads loads = {tile->row, tile->row + (g->epilogue.halving >= 0 ? g->epilogue.half : TILES_ROWS / 2), rank == 1 ? up : first + tile->col, up, 0, 0, 0, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * g->b_row_bytes)};
+    const int matrix = b_row(g, s, tile), first = s.swapped ? 0 : matrix, up = first + tile->up, row = tile->row + (s.swapped ? matrix : 0);
+    tiles_loads loads = {row, row + (g->epilogue.halving >= 0 ? g->epilogue.half : TILES_ROWS / 2), rank == 1 ? up : first + tile->col, up, 0, 0, 0, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * g->b_row_bytes)};
     if (s.swapped) loads.bytes = (uint32_t)(s.pair * TILES_ROWS * g->b_row_bytes + g->columns * TILES_ROW_BYTES);
     if (!s.groups) return loads;
+    if (s.swapped) {
+        const int rows = ceil_div(group_columns(s, tile) / s.pair, g->a_rows) * g->a_rows;
+        loads.bytes = (uint32_t)(s.pair * (TILES_ROWS * g->b_row_bytes + rows * TILES_ROW_BYTES));
+        loads.box = (int)kept((uint32_t)g->a_rows), loads.box_bytes = loads.box * TILES_ROW_BYTES;
+        loads.end = loads.col + rows;
+        return loads;
+    }
     const int own = a_boxes(g, tile->row, tile->end), boxes = own + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
     loads.bytes = (uint32_t)(s.n * g->b_row_bytes + boxes * g->a_rows * TILES_ROW_BYTES);
     loads.box = (int)kept((uint32_t)g->a_rows), loads.box_bytes = loads.box * TILES_ROW_BYTES;
@@ -70,10 +77,10 @@ INLINE void load_half_of_a(const tiles_place *p, uint32_t a, const tensor_map *m
     tma_pair_bring_2d_multicast(a + first * TILES_ROW_BYTES, map, full, x, row + first, (uint16_t)(5 << p->rank));
 }
 
-/* Those of a group, in as many boxes as hold any. */
-INLINE void load_group(const tiles_shape s, const tiles_loads *loads, uint32_t a, const tensor_map *map, uint32_t full, int x) {
+/* Those of a group, from row on, in as many boxes as hold any. */
+INLINE void load_group(const tiles_shape s, const tiles_loads *loads, uint32_t to, const tensor_map *map, uint32_t full, int x, int row) {
 #pragma unroll 1
-    for (int row = loads->row; row < loads->end; row += loads->box, a += loads->box_bytes) load_box(s, a, map, full, x, row);
+    for (; row < loads->end; row += loads->box, to += loads->box_bytes) load_box(s, to, map, full, x, row);
 }
 
 /* All of them, in the same boxes, by a pair that is a cluster by itself. */
@@ -90,13 +97,14 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
     if (s.at) load_turned(s, a, map_a, full, x, loads->row, TILES_ROWS);
     if (pairs > 1) load_half_of_a(p, a, map_a, full, x, loads->row);
     else if (s.pairs > 1) load_halves_of_a(s, a, map_a, full, x, loads->row);
-    if (s.groups) load_group(s, loads, a, map_a, full, x);
+    if (s.groups && !s.swapped) load_group(s, loads, a, map_a, full, x, loads->row);
     else if (!s.at && s.pairs == 1 && !joins_rows(s)) load_box(s, a, map_a, full, x, loads->row);
     if (joins_rows(s)) {
         load_box(s, a, map_a, full, x, loads->row);
         load_box(s, a + TILES_ROWS / 2 * TILES_ROW_BYTES, map_a, full, x, loads->second);
     }
     if (s.bn) load_turned(s, b, map_b, full, x, loads->col, s.n / 2);
+    else if (s.groups && s.swapped) load_group(s, loads, b, map_b, full, x, loads->col);
     else load_box(s, b, map_b, full, x, loads->col);
     if (s.pair > 1 || s.swapped) return;
     if (s.bn) load_turned(s, b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up, s.n / 2);
@@ -141,8 +149,8 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
 typedef struct scale_places { int a, b, up; } scale_places;
 
 INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile) {
-    const int first = s.groups ? (tile->group - g->groups.first) * ceil_div(g->n, 128) : 0, up = first + (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
-    const scale_places places = {tile->row / 128, s.pair > 1 && p->rank == 1 ? up : first + tile->col / 128, up};
+    const int matrix = s.groups ? (tile->group - g->groups.first) * ceil_div(rows_of_b(g, s), 128) : 0, first = s.swapped ? 0 : matrix, up = first + (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
+    const scale_places places = {tile->row / 128 + (s.swapped ? matrix : 0), s.pair > 1 && p->rank == 1 ? up : first + tile->col / 128, up};
     return places;
 }
 
@@ -184,7 +192,7 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
 /* ---- warp 1: products ---- */
 
 /* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; which operands lie turned; of block scales, which of a column's four bytes count. Of swapped operands N comes with the
- * formats. */
+ * formats, of groups with the tile. */
 INLINE constexpr uint32_t descriptor_of(const tiles_shape s, const int step) {
     const uint32_t size = s.swapped ? 0 : s.n / 8 << 17, id = s.kind == KIND_MXFP8 ? step : s.kind == KIND_MXFP4 ? step % 2 * 2 : 0;
     return s.scale_tiles == 0 ? size | 1u << 4 | (uint32_t)s.at << 15 | (uint32_t)s.bn << 16 | (uint32_t)(s.pair * TILES_ROWS / 16) << 24
@@ -271,6 +279,10 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
         products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, p, 0).col % 128 / 32 : 0);
+        if (s.swapped && s.groups) {
+            const tiles_tile tile = tile_at(g, s, &at, p, 0);
+            products.formats = g->formats | (uint32_t)(group_columns(s, &tile) / 8) << 17;
+        }
         const int first = first_block(s, &at), end = end_block(g, s, &at);
         if (!s.promotes) take_sums(s, p, sums, second, &products);
 #pragma unroll 1
@@ -376,7 +388,7 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
         const bool has_none = s.swapped ? !swap_has_columns(g, &tile, lanes) : tile.row + lanes >= tile.end;
         parts_sums joined = {sums, downwards};
         const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, &joined, release);
-        if (is_whole && s.swapped) store_columns(g, &tile, lanes, p->staging, sums, release);
+        if (is_whole && s.swapped) store_columns(g, s, &tile, lanes, p->staging, sums, release);
         else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, &joined.ahead, downwards, release, brings, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
@@ -450,7 +462,7 @@ INLINE void bring_and_multiply(const matmul_tiles_arguments *g, const tiles_shap
     } else {
         if (s.groups) {
             publish_tiles(g, s, p);
-            clear_rest(&g->epilogue, &g->groups, g->m);
+            clear_rest(&g->epilogue, &g->groups, rows_of_a(g, s));
         } else if (g->claims && p->rank == 0) {
             claim_units(s, p);
         }

@@ -98,11 +98,11 @@ typedef struct matmul_tiles_arguments {
     uint32_t formats;             /* the instruction descriptor's types of a and b */
     int32_t scale_rows, scale_step;   /* of a result in blocks: rows that have scales, padded ones too; 0: scales lie plainly, else tiles of a row that lie in tiles of 128 x 4 */
     int32_t b_row_bytes;          /* of b's 128 bytes of a row in shared memory those that TMA counts: 128, or 64 of mxfp4 beside mxfp8 */
-    int32_t a_rows;               /* rows of a's boxes, with groups: 16, 32, 64 or 128 */
+    int32_t a_rows;               /* rows of boxes of what groups divide: 16, 32, 64 or 128 */
     int32_t result_bits;          /* of an element of a result in blocks: 8 or 4 */
     float level;                  /* of a result in nvfp4: its second level, which is also stored at second */
     uint64_t second;
-    int32_t columns;              /* of a tile of swapped operands: rows of a, rounded up to whole instructions. There m counts rows of b, n those of a, and map_a is b's */
+    int32_t columns;              /* of a tile of swapped operands: rows of a, rounded up to whole instructions; with groups each tile has its own. There m counts rows of (a matrix of) b, n those of a, and map_a is b's */
     uint64_t a_scales, b_scales;  /* fp32 by block of k: of rows of a, and of 128 columns of b; scale_stride: from a row of them to the next */
     int32_t scale_stride;
     int32_t told;                 /* a bit for each block of a pair: whom a commit of a stage is told to */
