@@ -410,6 +410,8 @@ static bool shows_any(const tile *t, int64_t first, int count) {
 
 /* ---- the end of a row ---- */
 
+enum { AGAIN = 64 };   /* elements of q and k at a time, fewer than OUT_WIDTH */
+
 /* A hidden key's v may hold what 0 cannot be multiplied with: this row again, key by key, without those of no weight. */
 static void again(const tile *t, int row, float *out) {
     const attention *call = t->call;
@@ -419,28 +421,27 @@ static void again(const tile *t, int row, float *out) {
     for (int64_t c = 0; c < t->columns; c++) out[c] = 0;
     if (state->max == -INFINITY) return;
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
-        float dot = 0, a, b;
+        float dot = 0, a[AGAIN], b[OUT_WIDTH];
         const op_cache_slot place = op_attention_key(&call->view, t->at.cache, key);
         const int64_t *m = call->view.mask_strides, *s = call->view.bias_strides;
         if (place.row == OP_NOWHERE) continue;
         if (call->view.mask != NULL && !((const uint8_t *)call->view.mask->data)[t->at.cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
-        for (int64_t i = 0; i < call->d; i++) {
-            load(q, at3(q, t->at.batch, head, query) + i * q->strides[3], 1, 1, &a);
-            load(k, at3(k, place.row, t->at.group, place.slot) + i * k->strides[3], 1, 1, &b);
-            dot = fmaf(a, b, dot);
+        for (int64_t at = 0; at < call->d; at += AGAIN) {
+            const int64_t part = call->d - at < AGAIN ? call->d - at : AGAIN;
+            load(q, at3(q, t->at.batch, head, query) + at * q->strides[3], q->strides[3], part, a);
+            load(k, at3(k, place.row, t->at.group, place.slot) + at * k->strides[3], k->strides[3], part, b);
+            for (int64_t i = 0; i < part; i++) dot = fmaf(a[i], b[i], dot);
         }
         dot *= call->scale;
         if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
         if (call->view.bias != NULL) {
-            load(call->view.bias, t->at.cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
-            dot = b <= OP_ATTENTION_HIDES ? b : dot + b;
+            load(call->view.bias, t->at.cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, b);
+            dot = *b <= OP_ATTENTION_HIDES ? *b : dot + *b;
         }
         float weight = expf(dot - state->max);
         if (weight == 0) continue;
-        for (int64_t c = 0; c < t->columns; c++) {
-            load(v, at3(v, place.row, t->at.group, place.slot) + (t->column + c) * v->strides[3], 1, 1, &b);
-            out[c] = fmaf(weight, b, out[c]);
-        }
+        load(v, at3(v, place.row, t->at.group, place.slot) + t->column * v->strides[3], v->strides[3], t->columns, b);
+        for (int64_t c = 0; c < t->columns; c++) out[c] = fmaf(weight, b[c], out[c]);
     }
 }
 
