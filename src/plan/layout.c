@@ -2,6 +2,8 @@
  * them. A view stays a step (a copy) if a reader needs contiguous memory, or if no strides express it. */
 #include "plan/internal.h"
 
+#include <string.h>
+
 static bool is_view(const ir_node *node) { return op_get(node->op)->traits & OP_TRAIT_VIEW; }
 
 /* Does reshape only split axes of its operand (or add and drop axes of size 1)? Then strides express it whatever the operand's are. */
@@ -126,7 +128,29 @@ static void refuse_backward(plan *plan)
     }
 }
 
-/* A result that is read only through one transpose is written in that transpose's order, if its kernel can:
+/* Does a step read the operand row by row, wherever the rows lie? So an attention's gradient reads its result. */
+static bool reads_rows(const ir_use *use)
+{
+    const plan_step *step = use->node->mark;
+    return use->node->op == OP_attention_backward && (step->row->strided_in >> use->index & 1) != 0;
+}
+
+/* The order of the transposes by which a result is read, where that is one and keeps the last axis; NULL: it is not, or others read it than those and steps that read rows. */
+static const int64_t *order_of_readers(const ir_value *result)
+{
+    const int64_t *order = NULL, *other;
+    for (const ir_use *use = result->uses; use != NULL; use = use->next) {
+        if (reads_rows(use)) continue;
+        if (use->node->op != OP_transpose || !plan_value_of(ir_out(use->node))->view) return NULL;
+        const int rank = op_attr_ints(&use->node->attrs, OP_ATTR_order, &other);
+        if (rank < 1 || other[rank - 1] != rank - 1 || same_order(use->node)) return NULL;
+        if (order != NULL && memcmp(order, other, (size_t)rank * sizeof *order) != 0) return NULL;
+        order = other;
+    }
+    return order;
+}
+
+/* A result that is read through one transpose, or several of the same order, is written in that order, if its kernel can:
  *     %1 = attention ..            memory runs along [b,s,h,d]
  *     %2 = transpose %1 {0,2,1,3}  contiguous                                                                                   */
 static void write_transposed(plan *plan)
@@ -134,13 +158,9 @@ static void write_transposed(plan *plan)
     for (int i = plan->run_first; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
         ir_value *result = ir_out(step->node);
-        if (is_view(step->node) || !step->row->strided_out || must_be_contiguous(plan, result)) continue;
-        if (result->uses == NULL || result->uses->next != NULL || dw_format_is_block(result->type.format)) continue;
-        const ir_node *reader = result->uses->node;
-        const int64_t *order;
-        if (reader->op != OP_transpose || !plan_value_of(ir_out(reader))->view) continue;
-        int rank = op_attr_ints(&reader->attrs, OP_ATTR_order, &order);
-        if (rank < 1 || order[rank - 1] != rank - 1 || same_order(reader)) continue;
+        if (is_view(step->node) || !step->row->strided_out || must_be_contiguous(plan, result) || dw_format_is_block(result->type.format)) continue;
+        const int64_t *order = order_of_readers(result);
+        if (order == NULL) continue;
         plan_value_of(result)->layout = order;
         plan_value_of(result)->contiguous = false;
     }
@@ -162,11 +182,14 @@ static void write_as_taken(plan *plan)
     }
 }
 
-/* Was the transpose copied after all that the value is laid out for, or that what is taken of it is? */
+/* Was every transpose copied after all that the value is laid out for, or what is taken of it? */
 static bool is_in_vain(const plan_value *v)
 {
-    const ir_value *read = ir_out(v->value->uses->node);
-    return read->node->op == OP_take ? plan_value_of(read)->layout == NULL : !plan_value_of(read)->view;
+    for (const ir_use *use = v->value->uses; use != NULL; use = use->next) {
+        const plan_value *read = plan_value_of(ir_out(use->node));
+        if (use->node->op == OP_take ? read->layout != NULL : use->node->op == OP_transpose && read->view) return false;
+    }
+    return true;
 }
 
 void plan_lay_out(plan *plan)
