@@ -202,7 +202,8 @@ HIDING, SELDOM = 3 * 128, 24      # what hides keys of a row: two tests and a ch
 def attention_tiles():
     """{entry: its row of kernels/attention/tcgen05/tiles.def, or of codes.def beside it} of those that hide by position alone."""
     columns = "name width value_width emulated scores texts codes blocks".split()
-    found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns) if row["scores"] == "ATTENTION_PLAIN"}
+    found = {f"attention_tcgen05_{row['name']}": row for row in rows("kernels/attention/tcgen05/codes.def", "ATTENTION_TILE", columns)
+             if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0"}
     for row in rows("kernels/attention/tcgen05/tiles.def", "ATTENTION_TILE", columns):
         if row["scores"] == "ATTENTION_PLAIN" and row["texts"] == "0":
             found.update({f"attention_tcgen05_{element}_{row['name']}": row for element in ("bf16", "f16")})

@@ -58,8 +58,6 @@ const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, 
                     dw_format_name(in[ATTENTION_K]->format), dw_format_name(in[ATTENTION_V]->format), dw_format_name(out->format), dw_format_name(q), dw_format_name(k));
         return text_string(why);
     }
-    for (int i = ATTENTION_ROW; i < problem->n_in; i++)
-        if (in[i] != NULL) return "q and k are in blocks, and there are rows, positions or pages of a cache";
     if (!dim_is_constant(in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
     if (width % 16 == 0 && value_width % 8 == 0 && width > 0 && value_width > 0 && width <= ATTENTION_CODES_WIDTH && value_width <= ATTENTION_CODES_WIDTH) return NULL;
     text_printf(why, "heads are %lld and %lld wide; of codes it takes multiples of 16 and of 8 up to %d", (long long)width, (long long)value_width, ATTENTION_CODES_WIDTH);

@@ -34,7 +34,7 @@ bool attention_has_map(const dw_tensor *x);
 
 /* Of heads whose q and k are multiplied as codes: they fill a row of a swizzle at most. */
 enum { ATTENTION_CODES_WIDTH = 128 };
-/* Why a call is not one of a q and a k of these formats of codes, a v in bf16 and results of 16 bits, without rows, positions and pages of a cache, and of heads that are multiples of 16 wide, values of 8; NULL: it is one. */
+/* Why a call is not one of a q and a k of these formats of codes, a v in bf16 and results of 16 bits, and of heads that are multiples of 16 wide, values of 8; NULL: it is one. */
 const char *attention_refuses_codes(const kernel_problem *problem, dw_format q, dw_format k, text *why);
 /* Why scores of codes, or of keys in blocks, are more than products times a positive scale that position alone hides; NULL: they are not. */
 const char *attention_refuses_scores_of_codes(const kernel_problem *problem);

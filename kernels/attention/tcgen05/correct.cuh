@@ -55,10 +55,10 @@ INLINE operand_row row_of_q(const attention_tcgen05_arguments *g, const attend_s
 
 INLINE operand_row row_of_k(const attention_tcgen05_arguments *g, const attend_shape s, attention_slot at, int head) {
     const attention_arguments *p = &g->call;
-    const int64_t shared = head / (int)p->shared_heads, heads = head_of_keys(p, at.row, head), row = heads * p->keys + at.slot;
+    const int64_t shared = head / (int)p->shared_heads, heads = head_of_keys(p, at.row, head), row = heads * keys_of_head(p, s) + at.slot;
     operand_row k = {p->k.data + 2 * (at.row * p->k_strides[0] + shared * p->k_strides[1] + at.slot * p->k_strides[2]), 0, 1};
     if (s.codes != ATTEND_HALVES) k.elements = p->k.data + row * p->width;
-    if (s.codes == ATTEND_E4M3) k.factor = factor_at(g->k_scales, heads * (last_key_scale(p) + 1) + at.slot / CODES_KEYS);
+    if (s.codes == ATTEND_E4M3) k.factor = factor_at(g->k_scales, heads * (last_key_scale(p, s) + 1) + at.slot / CODES_KEYS);
     if (s.codes == ATTEND_MXFP8) k.scales = g->k_scales + row * row_scales(p);
     return k;
 }

@@ -222,6 +222,16 @@ INLINE int entry_at(const attention_arguments *p, int cache, int slot) {
     return page >= INT32_MIN && page <= INT32_MAX ? (int)page : INT32_MIN;
 }
 
+/* Where a slot lies in k: its row of the cache and slot, or its page and slot there; row -1: behind the last slot, or where no page is. Who reports entries that are no page's is the softmax. */
+INLINE attention_slot place_of_slot(const attention_arguments *p, const attend_shape s, int cache, int slot) {
+    attention_slot at = {slot < (int)p->keys ? cache : -1, slot};
+    if (!s.texts || p->page == 0) return at;
+    const int page = entry_at(p, cache, slot);
+    at.row = page >= 0 && page < p->pages ? page : -1;
+    at.slot = slot % p->page;
+    return at;
+}
+
 /* ---- masks of keys ---- */
 
 /* Which of a block's keys a bool mask lets be seen, a bit each, and none behind the last key. By a warp. */
@@ -255,10 +265,12 @@ INLINE void trim(const attention_tcgen05_arguments *g, attend_unit *unit) {
 
 /* Where a row of k, or of q, is counted from: of a head of a batch, all heads one behind the other. */
 INLINE int64_t head_of_keys(const attention_arguments *p, int batch, int head) { return (int64_t)batch * ((int)p->heads / (int)p->shared_heads) + head / (int)p->shared_heads; }
+/* Keys of a head that lie behind each other: of a row of the cache, or of a page. */
+INLINE int keys_of_head(const attention_arguments *p, const attend_shape s) { return s.texts && p->page != 0 ? p->page : (int)p->keys; }
 /* Scales of a row with mxfp8. */
 INLINE int row_scales(const attention_arguments *p) { return ((int)p->width + ATTEND_SCALED - 1) / ATTEND_SCALED; }
-/* fp32 scales of blocks of keys, and the last of them. */
-INLINE int last_key_scale(const attention_arguments *p) { return ((int)p->keys - 1) / CODES_KEYS; }
+/* The last of a head's fp32 scales of 128 keys. */
+INLINE int last_key_scale(const attention_arguments *p, const attend_shape s) { return (keys_of_head(p, s) - 1) / CODES_KEYS; }
 
 /* The scale of a row of q, or of 128 keys. Where it is NaN codes are, too. */
 INLINE float factor_at(uint64_t scales, int64_t at) { return fmaxf(__ldg((const float *)scales + at), LEAST_FACTOR); }

@@ -47,7 +47,19 @@ INLINE uint32_t load_row_scales(uint64_t scales, int64_t row, const int count) {
     return word;
 }
 
-/* Of 128 rows from `first` on of a head, of which there are so many. By a warp. */
+/* Of a block of keys. By a warp. */
+INLINE uint4 load_key_scales(const attention_tcgen05_arguments *g, const attend_shape s, int cache, int head, int block) {
+    const attention_arguments *p = &g->call;
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const attention_slot at = place_of_slot(p, s, cache, block * ATTEND_KEYS + 32 * i + (int)threadIdx.x % 32);
+        words[i] = at.row >= 0 ? load_row_scales(g->k_scales, head_of_keys(p, at.row, head) * keys_of_head(p, s) + at.slot, row_scales(p)) : 0;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Of 128 queries from `first` on of a head, of which there are so many. By a warp. */
 INLINE uint4 load_scales(const attention_arguments *p, uint64_t scales, int64_t head, int64_t rows, int first) {
     uint32_t words[4];
 #pragma unroll
@@ -68,7 +80,7 @@ INLINE void store_scales(uint32_t to, uint4 words) {
 INLINE void load_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int block, const attend_unit *unit) {
     const int head = head_of(g, unit);
     if (s.codes == ATTEND_MXFP8) {
-        const uint4 words = load_scales(&g->call, g->k_scales, head_of_keys(&g->call, unit->cache, head), g->call.keys, block * ATTEND_KEYS);
+        const uint4 words = load_key_scales(g, s, unit->cache, head, block);
         ring_wait_empty(p->kv_ring, *turn);
         store_scales(p->k_scales + turn->stage * ATTEND_SCALE_TILE, words);
     }

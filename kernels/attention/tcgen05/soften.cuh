@@ -304,23 +304,36 @@ INLINE void score_block(const attention_tcgen05_arguments *g, const attend_shape
     if (s.texts && g->call.page != 0) hide_absent(&g->call, row, u->cache, first, pages, scores);
 }
 
-/* Of a row of codes: the scale of q, 1 of queries that there are not; of the head's keys where their scales lie, and the next block's. */
+/* Of a row of codes: the scale of q, 1 of queries that there are not; of the head's keys of a row of the cache where their scales lie, and the next block's. */
 typedef struct row_scale { float factor, next; uint64_t of_keys; } row_scale;
+
+/* The scale of a block's keys. Pages are whole blocks; of one that is not there any number will do. */
+INLINE float key_scale_at(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const row_scale *scale, int block) {
+    const attention_arguments *p = &g->call;
+    if (!s.texts || p->page == 0) return factor_at(scale->of_keys, min(block, last_key_scale(p, s)));
+    const attention_slot at = place_of_slot(p, s, u->cache, block * ATTEND_KEYS);
+    return at.row < 0 ? 1 : factor_at(g->k_scales, head_of_keys(p, at.row, head_of(g, u)) * (last_key_scale(p, s) + 1) + at.slot / CODES_KEYS);
+}
+
+/* Before the blocks of a unit, or of a part of one. */
+INLINE void begin_key_scales(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, row_scale *scale) {
+    if (s.codes != ATTEND_E4M3) return;
+    scale->of_keys = g->k_scales + 4 * head_of_keys(&g->call, u->cache, head_of(g, u)) * (last_key_scale(&g->call, s) + 1);
+    scale->next = key_scale_at(g, s, u, scale, u->begin);
+}
 
 INLINE row_scale scale_of_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, int query) {
     const attention_arguments *p = &g->call;
     row_scale scale = {1, 1, 0};
     if (s.codes != ATTEND_E4M3) return scale;
     if (query < (int)p->queries) scale.factor = factor_at(g->q_scales, (int64_t)u->head * p->queries + query);
-    scale.of_keys = g->k_scales + 4 * head_of_keys(p, batch_of(g, u), head_of(g, u)) * (last_key_scale(p) + 1);
-    scale.next = factor_at(scale.of_keys, min(u->begin, last_key_scale(p)));
     return scale;
 }
 
 /* The scale of a block's keys; that of the next one is asked for. */
-INLINE float take_key_scale(const attention_arguments *p, const attend_shape s, row_scale *scale, int block) {
+INLINE float take_key_scale(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, row_scale *scale, int block) {
     const float own = scale->next;
-    if (s.codes == ATTEND_E4M3) scale->next = factor_at(scale->of_keys, min(block + 1, last_key_scale(p)));
+    if (s.codes == ATTEND_E4M3) scale->next = key_scale_at(g, s, u, scale, block + 1);
     return own;
 }
 
@@ -344,6 +357,7 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
             row = begin_row(g, s, head_of(g, &u), scale.factor);
             seen = seen_of(g, s, &u, query);
         }
+        if (s.texts || u.opens) begin_key_scales(g, s, &u, &scale);
         if (s.texts) seen.count = seen.view.cache == u.cache ? seen.view.count : 0;
         if (s.scores != ATTENTION_PLAIN) seen.extra = extra_of(&g->call, u.cache, head_of(g, &u), min(query, (int)g->call.queries - 1));
 #pragma unroll 1
@@ -356,7 +370,7 @@ INLINE void soften_units(const attention_tcgen05_arguments *g, const attend_shap
             const uint32_t at = lanes + place * ATTEND_KEYS;
             wait_for_tmem(p->scores + place * BARRIER_BYTES, phase);
             phase ^= s.tiles > 1 || place == 1;
-            const float keys = take_key_scale(&g->call, s, &scale, block);
+            const float keys = take_key_scale(g, s, &u, &scale, block);
             score_block(g, s, &u, &seen, at, block, bits, pages, keys * scale.factor, scores);
             if (s.codes == ATTEND_MXFP8) arrive_behind_tmem(p->read + tile * BARRIER_BYTES);
             const float largest = largest_of(scores);

@@ -66,11 +66,13 @@ const char *attention_tcgen05_blocks_refuses(const kernel_problem *problem, text
     return attention_tcgen05_refuses(&plain, why);
 }
 
-/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
+/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. A block of keys in fp8_128x128 has one scale, so their pages are whole blocks. */
 static const char *takes_pages(const op_call *call, text *why) {
     enum { SWIZZLED_ROWS = 8 };
     const int64_t page = call->in[ATTENTION_K]->dims[2];
-    if (op_operand(call, ATTENTION_TABLE) == NULL || page % ATTEND_KEYS == 0 || (ATTEND_KEYS % page == 0 && page % SWIZZLED_ROWS == 0)) return NULL;
+    const bool has_parts = codes_of(call->in[ATTENTION_Q]->format) != ATTEND_E4M3;
+    if (op_operand(call, ATTENTION_TABLE) == NULL || page % ATTEND_KEYS == 0 || (has_parts && ATTEND_KEYS % page == 0 && page % SWIZZLED_ROWS == 0)) return NULL;
+    if (!has_parts) return kernel_because(why, "pages hold %lld keys; of keys in fp8_128x128 it takes multiples of %d", (long long)page, ATTEND_KEYS);
     return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, ATTEND_KEYS, SWIZZLED_ROWS);
 }
 

@@ -91,6 +91,8 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
     if (reason != NULL) return reason;
     if (!dw_format_is_block(problem->in[ATTENTION_Q]->format)) return dw_format_is_block(problem->in[ATTENTION_K]->format) ? refuses_cached(problem, why) : attention_reject_half_operands(problem, why);
     reason = attention_refuses_codes(problem, DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, why);
+    for (int i = ATTENTION_ROW; i < problem->n_in && reason == NULL; i++)
+        if (problem->in[i] != NULL) reason = "q and k are in blocks, and there are rows, positions or pages of a cache";
     return reason != NULL ? reason : attention_refuses_scores_of_codes(problem);
 }
 
