@@ -110,6 +110,14 @@ static bool was_finite(const cut *cut, const evaluation *base) {
     return true;
 }
 
+/* Does a product add infinities, or what is saturated to the largest numbers? Its parts may be NaN where the whole is a number, and what follows, as tanh does, may hide how large that was. */
+static bool adds_infinities(const cut *cut, const evaluation *base) {
+    for (const ir_node *node = cut->whole->first; node != NULL; node = node->next)
+        for (int i = 0; i < node->n_in && op_has(node->op, OP_TRAIT_CONTRACTION) && node->op != OP_attention; i++)
+            if (ir_in(node, i) != NULL && !is_finite(evaluation_value(base, ir_in(node, i)))) return true;
+    return false;
+}
+
 static bool is_float(const dw_tensor *tensor) { return num_info(tensor->format)->class == NUM_FLOAT || num_info(tensor->format)->class == NUM_BLOCK; }
 
 /* Of what is true or false, or a place, a few elements lie where a sum in another order falls on the other side, and no move may have met them: one, and one in 64, of eight and more. Of fewer each counts. */
@@ -126,7 +134,7 @@ static bool differs_in_few(const dw_tensor *made, const dw_tensor *expected) {
 
 static bool compare(checks *c, const cut *cut, int turn, arena *arena, evaluation *base, evaluation *const *ranks) {
     double *moves = arena_new(arena, cut->whole->output_count + 1, sizeof *moves);
-    if (moves == NULL || find_moves(cut, turn, arena, base, moves) != DW_OK) return true;
+    if (moves == NULL || adds_infinities(cut, base) || find_moves(cut, turn, arena, base, moves) != DW_OK) return true;
     for (size_t i = 0; i < cut->whole->output_count; i++) {
         const dw_tensor *expected = evaluation_value(base, cut->whole->outputs[i].value);
         if (!is_finite(expected) || (!is_float(expected) && !was_finite(cut, base))) continue;
