@@ -109,10 +109,12 @@ static dw_status emit_rows(sharding *sharding, const product *product, const sha
     return shard_replace(sharding, product->node, tokens >= 0 ? &by_tokens : &whole, sum->node);
 }
 
-/* Steps of groups, and those that halve, are the product's alone. */
+/* Steps of groups, and those that halve, are the product's alone; so are those that would make another number of the 0 of rows in no group. */
 static bool has_steps_of_its_own(const product *product) {
     const ir_node *node = product->node;
     if (product->halves) return true;
+    for (int i = 0; node->op == OP_grouped_matmul && i < product->post.count; i++)
+        if (product->post.steps[i] != OP_POST_mul) return true;
     for (int i = product->operands; node->op == OP_grouped_matmul && i < node->n_in; i++)
         if (ir_in(node, i)->type.rank > 1) return true;
     return false;
