@@ -431,7 +431,8 @@ dw_status ir_parse_at(scanner *scanner, ir_weights *weights, ir_graph **graph) {
     *graph = NULL;
     const char *name;
     while (scanner->kind == SCAN_NEWLINE) TRY(scan_next(scanner));
-    TRY(scan_expect(scanner, "graph"));
+    if (!scan_is(scanner, "graph")) return scan_fail(scanner, "expected 'graph', as a graph in text begins (an export, .pt2, is a zip archive, and a compiled model, .dw, begins with DEEPWELL)");
+    TRY(scan_next(scanner));
     TRY(parse_name(scanner, &name));
     TRY(scan_end_of_line(scanner));
     parser parser = {.scanner = scanner, .context = scanner->context, .weights = weights};
