@@ -24,7 +24,6 @@ from .cache import Place
 from .errors import Corrupt, DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
 from .expansion import expand, flops
 from .repeats import Doubt, Repeats
-from .spelling import spell_out, unread
 from .structure import Flat, flatten, rebuild, states_of
 
 _CACHED = re.compile(r"(.*)_\d+_(?:keys|values)$")
@@ -175,12 +174,6 @@ def _export(call: _Call, leaves: Sequence[torch.Tensor], specs: list[Axes]) -> A
         return torch.export.export(call, tuple(leaves), dynamic_shapes=(tuple(shapes),) if any(shapes) else None, strict=False)
 
 
-def _spelled(exported: Any) -> Any:
-    with _quiet_torch(), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        return spell_out(exported)
-
-
 def _attempts(names: Sequence[str], leaves: list[torch.Tensor], dynamic: Any) -> list[tuple[str, list[torch.Tensor], list[Axes]]]:
     """What to try in turn: (how it is called, tensors, dynamic axes)."""
     static: list[Axes] = [{} for _ in leaves]
@@ -215,8 +208,6 @@ def _program_of(model: nn.Module, form: tuple[Any, ...], names: list[str], leave
                 exported = _export(call, leaves, specs)
             if repeats.doubt:
                 raise Doubt(repeats.doubt)
-            if unread(exported):
-                raise Doubt("PyTorch has to spell out operators")
             return call, exported, repeats, _write(exported, repeats, names, equal, base), repeats.words()
         except Doubt as doubt:
             words = f" (every block: {doubt})"
@@ -225,7 +216,7 @@ def _program_of(model: nn.Module, form: tuple[Any, ...], names: list[str], leave
                 raise
             words = f" (every block: {repeats.doubt or 'the export with marks failed'})"
     call = _Call(model, form)
-    exported = _spelled(_export(call, leaves, specs))
+    exported = _export(call, leaves, specs)
     return call, exported, None, _write(exported, None, names, equal, base), words
 
 
