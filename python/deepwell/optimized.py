@@ -198,9 +198,9 @@ class Optimized:
         return self._count(row, args, kwargs)
 
     def _count(self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call on PyTorch; the first one counts the row's FLOPs."""
+        """A call on PyTorch; the first one, or the second one where the first ran otherwise, counts the row's FLOPs."""
         row.calls += 1
-        if row.calls > 1:
+        if row.flops or row.calls > 2:
             return self.eager(*args, **kwargs)
         value, row.flops = counted(lambda: self.eager(*args, **kwargs))
         return value
@@ -282,10 +282,11 @@ class Optimized:
         def run(*args: Any, **kwargs: Any) -> Any:
             if chosen:
                 return chosen[0](*args, **kwargs)
-            taken, breaks = len(self.rows), sum(counters["graph_break"].values())
+            taken, breaks, has_run, value = len(self.rows), sum(counters["graph_break"].values()), False, None
             compiled = torch.compile(self.eager, backend=functools.partial(backend.compile_region, options=self.options, rows=self.rows, name=self.name))
             try:
                 value = compiled(*args, **kwargs)
+                has_run = True
                 rows = self.rows[taken:]
                 if any(r.where == "deepwell" for r in rows):
                     between = next((r for r in rows if r.reason.startswith(backend.BREAK)), None)
@@ -301,7 +302,10 @@ class Optimized:
             self.notes.append(f"module by module: {why}")
             self.parts = modules.replace(self.eager, self.options, self.dynamic)
             chosen.append(self._plain_pytorch(f"what is around the captured modules: {reason}"))
-            return chosen[0](*args, **kwargs)
+            if not has_run:
+                return chosen[0](*args, **kwargs)
+            self.rows[-1].calls += 1        # a call that has run does not run again: it may have written buffers
+            return value
         return run
 
     def _counting(self, compiled: Callable[..., Any], between: Row) -> Callable[..., Any]:

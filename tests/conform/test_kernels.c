@@ -288,7 +288,8 @@ static dw_status run_one(void *argument, int number, const char *line) {
 }
 
 static void run_file(program *p, const char *path) {
-    file_run run = {p, strrchr(path, '/') + 1};
+    const char *slash = strrchr(path, '/');
+    file_run run = {p, slash != NULL ? slash + 1 : path};
     if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 

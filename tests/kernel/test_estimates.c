@@ -241,9 +241,29 @@ static void steps_between_products_are_estimated_as_an_h200_took(void **state) {
     check_lines(between, COUNT_OF(between), NULL, true, 1.0 / 3);
 }
 
+/* The plain kernel adds rows one after another: 0.9 us each. */
+static void gradients_of_norms_take_the_kernel_of_rows(void **state) {
+    (void)state;
+    static const picked_line lines[] = {
+        {"layer_norm_backward bf16[64,768] bf16[64,768] f32[768] eps=1e-5", "cuda_layer_norm_backward_rows"},
+        {"layer_norm_backward bf16[400,768] bf16[400,768] f32[768] eps=1e-5", "cuda_layer_norm_backward_rows"},
+        {"rms_norm_backward f32[128,2048] f32[128,2048] f32[2048] eps=1e-5", "cuda_rms_norm_backward_rows"},
+        {"rms_norm_backward bf16[8192,4096] bf16[8192,4096] f32[4096] eps=1e-5", "cuda_rms_norm_backward_rows"},
+    };
+    dw_context *context;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        const char *way;
+        estimate_us(context, lines[i].line, NULL, false, &way);
+        if (strcmp(way, lines[i].way) != 0) fail_msg("%s: by %s", lines[i].line, way);
+    }
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_estimated_as_an_h200_took), cmocka_unit_test(products_are_estimated_as_an_h200_took),
                                        cmocka_unit_test(products_of_a_library_are_estimated_as_an_h200_took), cmocka_unit_test(few_rows_go_by_what_took_the_shorter_run),
-                                       cmocka_unit_test(steps_between_products_are_estimated_as_an_h200_took)};
+                                       cmocka_unit_test(steps_between_products_are_estimated_as_an_h200_took),
+                                       cmocka_unit_test(gradients_of_norms_take_the_kernel_of_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,7 +285,7 @@ static void ways_of_tiles_say_what_binds_them(void **state) {
 static void pairs_that_share_rows_are_bound_by_products(void **state) {
     const tiles_sizes sizes = {.pair = 2, .n = 256, .boxes = 2, .scale_tiles = 4};
     const kernel_product product = {.m = 8192, .n = 8192, .k = 8192, .bits = {4, 4}, .scale_block = 16, .result_bytes = 2};
-    kernel_tiles tiles = tcgen05_tiles(&sizes, 0);
+    kernel_tiles tiles = tcgen05_tiles(&sizes, false, 0);
     (void)state;
     tiles.raster = 8;
     const kernel_tiles_bound alone = bound_of("b300", &tiles, &product);
@@ -349,6 +349,16 @@ static void groups_are_columns_where_rows_would_be_empty(void **state) {
         assert_float_equal(chosen.seconds, swapped.seconds, 1e-12);
         for (size_t k = 0; k < COUNT_OF(unswapped); k++)
             if (variant_bound("b200", "cuda_grouped_tcgen05", lines[i], unswapped[k]).seconds < 1.2 * chosen.seconds) fail_msg("%s takes about as long as swapped tiles: %s", unswapped[k], lines[i]);
+    }
+    /* full groups and short k: the ends bind, and those of swapped tiles are four times as long */
+    static const char *const full[] = {"grouped_matmul bf16[8192,768] bf16[8,2048,768] i32[8] bt=true", "grouped_matmul bf16[32768,768] bf16[8,2048,768] i32[8] bt=true",
+                                       "grouped_matmul bf16[131072,14336] bf16[8,4096,14336] i32[8] bt=true", "grouped_matmul bf16[131072,256] bf16[2,2048,256] i32[2] bt=true"};
+    for (size_t i = 0; i < COUNT_OF(full); i++) {
+        const kernel_tiles_bound chosen = way_bound("b200", "cuda_grouped_tcgen05", full[i]);
+        double least = INFINITY;
+        for (size_t k = 0; k < COUNT_OF(unswapped); k++) least = fmin(least, variant_bound("b200", "cuda_grouped_tcgen05", full[i], unswapped[k]).seconds);
+        if (variant_bound("b200", "cuda_grouped_tcgen05", full[i], "m256n256_swapped_groups").seconds < 0.99 * least) fail_msg("full groups are a tile's columns: %s", full[i]);
+        if (fabs(chosen.seconds - least) > 0.01 * least) fail_msg("%g us are chosen where %g are the least: %s", 1e6 * chosen.seconds, 1e6 * least, full[i]);
     }
 }
 

@@ -386,3 +386,24 @@ def test_a_module_with_parametrizations_is_optimised():
         assert torch.equal(made[0].weight, model[0].weight)
     assert made.deepwell.report().whole
     assert list(made.state_dict()) == list(model.state_dict())
+
+
+def test_a_call_of_which_nothing_is_captured_runs_once():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return torch.cummax(x, 1)[0] + self.calls
+
+    model, x = Counting().eval(), torch.arange(12.0).reshape(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimized = dw.optimize(model)
+        for call in range(1, 4):
+            with torch.no_grad():
+                assert torch.equal(optimized(x), x + call)
+            assert model.calls.item() == call
+    assert [row.calls for row in optimized.deepwell.report().rows] == [3]

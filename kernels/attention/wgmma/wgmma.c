@@ -238,6 +238,7 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
     op_type type;
     const op_type *result;
     if (!is_written(out->format, out->scale_layout, op_attr_bool(problem->attrs, OP_ATTR_joined))) return "it writes results of heads side by side in blocks of fp8_1x128 or mxfp8";
+    if (dw_format_is_block(problem->in[1]->format) && !dw_format_is_block(problem->in[0]->format)) return "keys are in blocks and queries are not: no entry of those writes results in blocks";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     return attention_wgmma_refuses(&plain, why);
 }

@@ -229,15 +229,15 @@ int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int
 static int64_t band_of(const tiles_call *c, const chip_caps *chip) { return tcgen05_band(&c->tile->sizes, c->units_m, c->units_n, units_at_a_time(c->tile, chip)); }
 
 /* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 2 for each copy of scales and 11 for the wait for them and what else they ask for, 19 for a wait and a commit for the sums of each k-block; issue cycles of a warp's part of 16 columns, and of a step of the post
- * list on it; cycles from the last product of a tile to the next tile's first one, where their sums share columns, which are loaded in between: a guess by the latencies of chip.def. */
-enum { MULTIPLY_INSTRUCTIONS = 32, COPY_INSTRUCTIONS = 2, SCALE_INSTRUCTIONS = 11, PROMOTE_INSTRUCTIONS = 19, LOAD_INSTRUCTIONS = 24, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 350 };
+ * list on it, and of swapped tiles, which store row by row without TMA (by the simulator's count of instructions); cycles from the last product of a tile to the next tile's first one, where their sums share columns, which are loaded in between: a guess by the latencies of chip.def. */
+enum { MULTIPLY_INSTRUCTIONS = 32, COPY_INSTRUCTIONS = 2, SCALE_INSTRUCTIONS = 11, PROMOTE_INSTRUCTIONS = 19, LOAD_INSTRUCTIONS = 24, PART_CYCLES = 100, STEP_CYCLES = 100, SWAPPED_PART_CYCLES = 410, SWAPPED_STEP_CYCLES = 280, SUMS_CYCLES = 350 };
 
-kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
+kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, bool swapped, int steps) {
     const tiles_sizes s = *sizes;
-    const int copies = (1 + tiles_b_scale_tiles(s)) * s.scale_tiles;
+    const int copies = (1 + tiles_b_scale_tiles(s)) * s.scale_tiles, part = swapped ? SWAPPED_PART_CYCLES + SWAPPED_STEP_CYCLES * steps : PART_CYCLES + STEP_CYCLES * steps;
     return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = s.promotes ? 1 : 2,
                           .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * copies + SCALE_INSTRUCTIONS * (copies > 0) + PROMOTE_INSTRUCTIONS * s.promotes, .load = LOAD_INSTRUCTIONS,
-                          .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * steps), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
+                          .epilogue_cycles = s.n / TILES_PART * (double)part, .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
 }
 
 /* As the tile has it, swapped where its operands are. */
@@ -252,7 +252,7 @@ static kernel_product product_of(const tiles_call *c, const kernel_run *run) {
 
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = product_of(c, run);
-    kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
+    kernel_tiles t = tcgen05_tiles(&c->tile->sizes, c->tile->swapped, run->post.count);
     t.raster = (int)band_of(c, run->chip);
     if (c->tile->parts) t.streams = true, t.share = c->parts.each, t.cuts = (double)(c->parts.cuts * (c->tile->shared ? 2 : 1)), t.others = (double)c->parts.others, t.whole_behind = c->parts.behind;
     t.trims = c->tile->swapped;

@@ -114,7 +114,7 @@ typedef struct matmul_tiles_arguments {
 #ifndef __CUDACC__
 #include "kernel/kernel.h"
 /* A tile for the bound (src/kernel/tiles.h), with so many steps in the post list; its raster is the caller's. */
-kernel_tiles tcgen05_tiles(const tiles_sizes *s, int steps);
+kernel_tiles tcgen05_tiles(const tiles_sizes *s, bool swapped, int steps);
 /* Of the units that are computed at a time, the height at which they read the fewest rows of a and b. */
 int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time);
 /* Does the tile run a step that joins columns c and c + half, where there is one? */

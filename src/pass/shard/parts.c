@@ -61,11 +61,12 @@ dw_status shard_replace(sharding *sharding, ir_node *node, const shard_place *pl
 
 /* ---- what ranks tell each other ---- */
 
-/* Numbers of 8 bits, which no sum takes, travel as bf16, which holds each of them. */
+bool shard_is_narrow(dw_format format) { return num_info(format)->class == NUM_FLOAT && num_info(format)->bits < 16; }
+
 dw_status shard_sum(sharding *sharding, ir_value *value, const char *by, ir_value **sum) {
     const op_attr attrs[] = {op_set_text(OP_ATTR_over, sharding->over), op_set_int(OP_ATTR_ranks, sharding->ranks), op_set_text(OP_ATTR_by, by)};
     const dw_format format = value->type.format;
-    const bool narrow = num_info(format)->class == NUM_FLOAT && num_info(format)->bits < 16;
+    const bool narrow = shard_is_narrow(format);
     if (narrow) TRY(ir_emit_cast(sharding->graph, value, DW_FORMAT_bf16, &value));
     TRY(ir_emit(sharding->graph, OP_all_reduce, 1, &value, COUNT_OF(attrs), attrs, sum));
     return narrow ? ir_emit_cast(sharding->graph, *sum, format, sum) : DW_OK;

@@ -96,8 +96,7 @@ static dw_status emit_rows(sharding *sharding, const product *product, const sha
     TRY(shard_part(sharding, ir_in(node, 0), &of_a, &in[0]));
     TRY(shard_part(sharding, ir_in(node, 1), &of_weight, &in[1]));
     for (int i = 2; i < product->operands; i++) TRY(shard_whole(sharding, ir_in(node, i), &in[i]));
-    const num_format *result = num_info(ir_out(node)->type.format);
-    const bool widens = ir_out(node)->type.format == DW_FORMAT_f16 || (result->class == NUM_FLOAT && result->bits < 16);   /* a term may leave its range though the sum does not */
+    const bool widens = ir_out(node)->type.format == DW_FORMAT_f16 || shard_is_narrow(ir_out(node)->type.format);   /* a term may leave its range though the sum does not */
     for (int i = 0; i < node->attrs.count; i++)
         if (node->attrs.items[i].id != OP_ATTR_post && !(widens && node->attrs.items[i].id == OP_ATTR_to)) attrs[count++] = node->attrs.items[i];
     if (widens) attrs[count++] = op_set_format(OP_ATTR_to, DW_FORMAT_f32);

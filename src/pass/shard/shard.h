@@ -110,6 +110,8 @@ bool shard_same_place(const shard_place *a, const shard_place *b);
 shard_place shard_place_of(const sharding *sharding, int axis, int64_t size, int64_t unit, int repeat);
 void shard_set(sharding *sharding, ir_value *value, const shard_place *place, ir_value *local);
 dw_status shard_replace(sharding *sharding, ir_node *node, const shard_place *place, ir_node *made);
+/* Numbers of 8 bits, which no sum takes: they travel as bf16, which holds each of them. */
+bool shard_is_narrow(dw_format format);
 dw_status shard_sum(sharding *sharding, ir_value *value, const char *by, ir_value **sum);
 /* The number of the rank's first element of such a place. */
 dw_status shard_start(sharding *sharding, const shard_place *place, dim *start);

@@ -39,7 +39,11 @@ static dw_status emit_filled(sharding *sharding, ir_value *value, int axis, dim 
 
 dw_status shard_scatter(sharding *sharding, ir_value *term, int axis, ir_value **part) {
     const op_attr attrs[] = {op_set_int(OP_ATTR_axis, axis), op_set_text(OP_ATTR_over, sharding->over), op_set_int(OP_ATTR_ranks, sharding->ranks), op_set_text(OP_ATTR_by, "sum")};
-    return ir_emit(sharding->graph, OP_reduce_scatter, 1, &term, COUNT_OF(attrs), attrs, part);
+    const dw_format format = term->type.format;
+    const bool narrow = shard_is_narrow(format);
+    if (narrow) TRY(ir_emit_cast(sharding->graph, term, DW_FORMAT_bf16, &term));
+    TRY(ir_emit(sharding->graph, OP_reduce_scatter, 1, &term, COUNT_OF(attrs), attrs, part));
+    return narrow ? ir_emit_cast(sharding->graph, *part, format, part) : DW_OK;
 }
 
 /* Of a value that each rank has whole the rank's tokens. */
