@@ -81,6 +81,8 @@ typedef struct part { int64_t first, end; int64_t at[2]; } part;
 
 static bool is_in(const dequantised_runs *runs, const part *p, int operand) { return is_dequantised(runs, operand) && (operand == 1 || p->first == 0); }
 
+enum { TILE_ROWS_MOST = 256 };   /* rows of b that a tile has at most */
+
 static void take_operand(kernel_launch *launch, dequantise_arguments *g, const dequantised_runs *runs, const part *p, int operand) {
     enum { MOST_BLOCKS = 1 << 14 };
     const kernel_run *run = runs->asked;
@@ -88,6 +90,7 @@ static void take_operand(kernel_launch *launch, dequantise_arguments *g, const d
     int64_t rows = rows_of(run->call.in[operand]);
     if (operand == 1 && run->call.op->id == OP_grouped_matmul) {
         g->group_rows = (int32_t)cols_of(runs);
+        g->group_spill = cols_of(runs) % TILE_ROWS_MOST == 0 ? 0 : TILE_ROWS_MOST;
         rows = (p->end - p->first) * cols_of(runs);
         matmul_take_groups(launch, run, p->first, p->end, &g->groups);
     }

@@ -18,7 +18,7 @@ INLINE void dequantise_rows(const dequantise_arguments *g, const int operand, in
     for (int row = block * down + (threadIdx.x >> g->across); row < g->count[operand]; row += blocks * down) {
         bool grouped = operand == 1 && g->group_rows > 0;
         int from = grouped ? g->groups.first * g->group_rows + row : row;
-        if (grouped && is_unused(g, from)) continue;
+        if (grouped && from % g->group_rows >= g->group_spill && is_unused(g, from)) continue;
         int64_t scales = x->scale == MATMUL_FORMAT_COUNT ? 0 : scales_of_row(&x->scales, from);
         uint4 *to = (uint4 *)g->to[operand] + (int64_t)row * units;
 #pragma unroll 2

@@ -15,6 +15,7 @@ typedef struct dequantise_arguments {
     int32_t count[2], blocks[2];
     int32_t k, across;
     int32_t group_rows;           /* 0, or of operand 1: the rows of a matrix. It is then from matrix groups.first on, and only where the group has rows */
+    int32_t group_spill;          /* rows of a matrix that are made all the same: a tile of the matrix in front of it may end in them */
     matmul_groups groups;
 } dequantise_arguments;
 
