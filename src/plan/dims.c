@@ -28,15 +28,6 @@ static dw_status fail_unknown(dw_context *context, const ir_graph *graph, const 
     return base_fail(context, DW_NOT_FOUND, "dims \"%s\": the graph has no size named %s; its sizes: %s", words, name, known);
 }
 
-/* Is there a size of that name in the words in front of at? */
-static bool is_given(const char *words, const char *at, const char *name)
-{
-    const size_t length = strlen(name);
-    for (const char *word = words; word < at; word = strchr(word, ',') + 1)
-        if (strncmp(word, name, length) == 0 && word[length] == '=') return true;
-    return false;
-}
-
 dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char *words, int64_t *symbols)
 {
     const dim_table *dims = graph->dims;
@@ -54,7 +45,6 @@ dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char 
             return base_fail(context, DW_INVALID, "dims \"%s\": the size of %s is not an integer", words, name);
         int index = dim_symbol_find(dims, name);
         if (index < 0 || strncmp(name, DIM_RANK, strlen(DIM_RANK)) == 0) return fail_unknown(context, graph, words, name);
-        if (is_given(words, at, name)) return base_fail(context, DW_INVALID, "dims \"%s\": %s is given twice", words, name);
         TRY(plan_check_size(context, graph, index, value));
         symbols[index] = value;
         at = *end == ',' ? end + 1 : end;

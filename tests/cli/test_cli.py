@@ -154,7 +154,6 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
     fails(1, "no size named q; its sizes: b, s", "explain", KJV, "--dim", "q=3")
     fails(1, "size s is 0, outside its range 1..", "explain", KJV, "--dim", "s=0")
     fails(1, "expected name=size", "explain", KJV, "--dim", "s")
-    fails(1, "s is given twice", "explain", KJV, "--dim", "s=3,b=1,s=4")
     fails(1, "kernel 'foo' is not one of its kernels", "explain", KJV, "--kernels", "matmul=foo")
     fails(1, "CORRUPT: ", "explain", KJV, "--weights", KJV)
     fails(1, ["nothing.policy", "No such file"], "explain", KJV, "--policy", os.path.join(folder, "nothing.policy"))
