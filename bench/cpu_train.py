@@ -40,12 +40,7 @@ def torch_steps(given):
     for _ in range(given.steps):
         ids = torch.randint(0, 50257, (given.batch, given.length + 1))
         begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=given.torch == "bf16"):
-            logits = model(ids[:, :-1]).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        train_memory.step(model, optimizer, ids, autocast=given.torch == "bf16")
         seconds.append(time.perf_counter() - begin)
     print(json.dumps(seconds[1:]))
 
@@ -68,10 +63,7 @@ def main():
     given = arguments()
     if given.torch:
         return torch_steps(given)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    archive, ids = given.folder / f"gpt2-{given.layers}.pt2", given.folder / "ids.safetensors"
-    if not archive.exists() or not ids.exists():
-        train_memory.write_archive(archive, ids, given.layers)
+    archive, ids = train_memory.archive_in(given.folder, given.layers)
     same = [f"--{name}={getattr(given, name)}" for name in ("layers", "batch", "length", "threads", "steps")]
     for form in given.formats.split(","):
         ours, theirs = [], []

@@ -52,13 +52,31 @@ class Logits:
         return Wrapped()
 
 
-def write_archive(path, ids, layers):
+def archive_in(folder, layers):
+    """The exported model and a file of ids there, written where they are not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, ids = folder / f"gpt2-{layers}.pt2", folder / "ids.safetensors"
+    if path.exists() and ids.exists():
+        return path, ids
     import torch
     from safetensors.torch import save_file
     from torch.export import Dim, export, save
     example = torch.randint(0, 50257, (2, 16))
     save(export(Logits.of(model_of(layers)), (example,), dynamic_shapes={"ids": {0: Dim("b", min=1, max=64), 1: Dim("s", min=2, max=1024)}}), path)
     save_file({"ids": torch.randint(0, 50257, (100000,), dtype=torch.int32)}, ids)
+    return path, ids
+
+
+def step(model, optimizer, ids, autocast=False):
+    """Forward, next-token loss, backward and update of PyTorch; logits go before gradients come. autocast: to bf16."""
+    import torch
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        logits = model(ids[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    del logits
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def peak():
@@ -72,12 +90,7 @@ def torch_step(given):
     ids = torch.randint(0, 50257, (given.batch, given.length + 1))
     before = peak()
     for _ in range(2):      # moments are made in the first
-        logits = model(ids[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        del logits
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        step(model, optimizer, ids)
     print(json.dumps({"before": before, "peak": peak()}))
 
 
@@ -93,10 +106,7 @@ def main():
     given = arguments()
     if given.torch:
         return torch_step(given)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    archive, ids = given.folder / f"gpt2-{given.layers}.pt2", given.folder / "ids.safetensors"
-    if not archive.exists() or not ids.exists():
-        write_archive(archive, ids, given.layers)
+    archive, ids = archive_in(given.folder, given.layers)
     same = ["--layers", given.layers, "--batch", given.batch, "--length", given.length]
     _, told = measured([sys.executable, __file__, "--torch", *same])
     told = json.loads(told.splitlines()[-1])

@@ -263,8 +263,9 @@ class Optimized:
             self.notes.append(f"not captured whole: {reason}")
         self.rest[form] = run
 
-    def _plain_pytorch(self, reason: str) -> Callable[..., Any]:
-        row = Row(self.name, "pytorch", 0.0, reason)
+    def _plain_pytorch(self, reason: str, calls: int = 0) -> Callable[..., Any]:
+        """calls: how many there were already, on PyTorch too."""
+        row = Row(self.name, "pytorch", 0.0, reason, calls)
         self.rows.append(row)
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -301,11 +302,8 @@ class Optimized:
             del self.rows[taken:]
             self.notes.append(f"module by module: {why}")
             self.parts = modules.replace(self.eager, self.options, self.dynamic)
-            chosen.append(self._plain_pytorch(f"what is around the captured modules: {reason}"))
-            if not has_run:
-                return chosen[0](*args, **kwargs)
-            self.rows[-1].calls += 1        # a call that has run does not run again: it may have written buffers
-            return value
+            chosen.append(self._plain_pytorch(f"what is around the captured modules: {reason}", int(has_run)))
+            return value if has_run else chosen[0](*args, **kwargs)     # what has run may have written buffers, and does not run again
         return run
 
     def _counting(self, compiled: Callable[..., Any], between: Row) -> Callable[..., Any]:

@@ -62,16 +62,24 @@ static void serve(dw_context *context, const char *text, const char *device, wis
     dw_model_destroy(model);
 }
 
+/* A service on the device, whose work is done as late as the seed says, makes the ids in here. */
+static void serve_as_here(dw_context *context, const char *text, wish wish, unsigned late, const int64_t *here) {
+    static int64_t there[SERVED * (SERVED_MADE + 1)];
+    fake->late = late;
+    serve(context, text, DEVICE_NAME, wish, there);
+    fake->late = 0;
+    assert_memory_equal(there, here, sizeof there);
+}
+
 /* Runs have one of a few numbers of tokens, whose graphs are there when the service is. */
 static void no_graph_is_made_while_texts_wait(void **state) {
     (void)state;
     dw_context *context = context_of();
     static const char *const texts[] = {ALL, WINDOWED, MASKED};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
-        serve(context, texts[i], DEVICE_NAME, DRAWS, there);
+        static int64_t here[SERVED * (SERVED_MADE + 1)];
         serve(context, texts[i], NULL, DRAWS, here);
-        assert_memory_equal(there, here, sizeof here);
+        serve_as_here(context, texts[i], DRAWS, 0, here);
     }
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
@@ -83,15 +91,10 @@ static void work_may_be_done_late(void **state) {
     dw_context *context = context_of();
     static const char *const texts[] = {ALL, WINDOWED, MASKED};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
+        static int64_t here[SERVED * (SERVED_MADE + 1)];
         const wish wish = i == 1 ? DRAWS : GREEDY;
         serve(context, texts[i], NULL, wish, here);
-        for (unsigned seed = 1; seed <= 5; seed++) {
-            fake->late = seed;
-            serve(context, texts[i], DEVICE_NAME, wish, there);
-            fake->late = 0;
-            assert_memory_equal(there, here, sizeof here);
-        }
+        for (unsigned seed = 1; seed <= 5; seed++) serve_as_here(context, texts[i], wish, seed, here);
     }
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
@@ -100,17 +103,12 @@ static void work_may_be_done_late(void **state) {
 /* A mask is asked for when the id in front of it is here, so a run with such a text waits, and those of the others go ahead before and behind. */
 static void a_mask_waits_for_the_id_in_front_of_it(void **state) {
     (void)state;
-    static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)], free_ids[SERVED * (SERVED_MADE + 1)];
+    static int64_t here[SERVED * (SERVED_MADE + 1)], free_ids[SERVED * (SERVED_MADE + 1)];
     dw_context *context = context_of();
     serve(context, ALL, NULL, GREEDY, free_ids);
     serve(context, ALL, NULL, MASKS, here);
     assert_memory_not_equal(here, free_ids, sizeof here);
-    for (unsigned seed = 0; seed <= 2; seed++) {
-        fake->late = seed;
-        serve(context, ALL, DEVICE_NAME, MASKS, there);
-        fake->late = 0;
-        assert_memory_equal(there, here, sizeof here);
-    }
+    for (unsigned seed = 0; seed <= 2; seed++) serve_as_here(context, ALL, MASKS, seed, here);
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }

@@ -2,6 +2,7 @@
  * Measured: README.md. */
 #include <immintrin.h>
 
+#include "kernels/attention/cpu/fetch.h"
 #include "kernels/attention/cpu/soften_loops.h"
 #include "kernels/cpu/simd.h"
 
@@ -33,13 +34,6 @@ SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const f
     }
 }
 
-static bool fetch(const flash_next *next, int64_t row) {
-    for (; next != NULL && row >= next->rows; next = next->then) row -= next->rows;
-    if (next == NULL) return false;
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
-    return true;
-}
-
 SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
                              const float *factor, float *out, int64_t out_stride) {
     __m256 sum[FLASH_ROWS][8];
@@ -61,7 +55,7 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
             for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
         }
     }
-    for (int key = keys; fetch(next, key); key++) {}
+    fetch_rest(next, keys);
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
@@ -119,7 +113,7 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
 }
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
-    for (int i = 0; fetch(next, i); i++) {}
+    fetch_rest(next, 0);
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

@@ -1,4 +1,4 @@
-/* What attention's products for AVX-512 share: fetching, a transpose of words, scores, and one step of the softmax. A word is a float, or a pair of bf16: the file that includes this one says by
+/* What attention's products for AVX-512 share: a transpose of words, scores, and one step of the softmax. A word is a float, or a pair of bf16: the file that includes this one says by
  * multiply what the products of words are. Not for other files. */
 #ifndef KERNELS_ATTENTION_CPU_FLASH_AVX512_H
 #define KERNELS_ATTENTION_CPU_FLASH_AVX512_H
@@ -6,19 +6,9 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "kernels/attention/cpu/fetch.h"
 #include "kernels/attention/cpu/soften_loops.h"
 #include "kernels/cpu/simd.h"
-
-/* Row `row` of what is read next, and those from `row` on. false: there is none. */
-SIMD_INLINE bool fetch(const flash_next *next, int64_t row) {
-    for (; next != NULL && row >= next->rows; next = next->then) row -= next->rows;
-    if (next == NULL) return false;
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
-    return true;
-}
-SIMD_INLINE void fetch_rest(const flash_next *next, int64_t row) {
-    while (fetch(next, row)) row++;
-}
 
 /* Four steps: pairs of floats, of doubles, and of quarters twice. */
 SIMD_INLINE void transpose16(__m512 r[16]) {
