@@ -2,7 +2,7 @@
 # Installs the Debian packages that the build and the tests need, if any is missing. Installs nothing from elsewhere.
 set -eu
 packages="gcc g++ clang-19 libclang-rt-19-dev cmake ninja-build make pkg-config ccache python3 python3-dev python3-venv
-          libjansson-dev zlib1g-dev libxxhash-dev libzstd-dev libcmocka-dev dpkg-dev openmpi-bin libopenmpi-dev"
+          libjansson-dev libdeflate-dev libxxhash-dev libzstd-dev libcmocka-dev dpkg-dev openmpi-bin libopenmpi-dev"
 
 missing=""
 for package in $packages; do

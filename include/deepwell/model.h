@@ -46,7 +46,8 @@ typedef struct dw_model_options {
     unsigned flags;
 } dw_model_options;
 
-/* file: a .pt2 archive, a compiled .dw, or a graph in text form, recognised by its first bytes. options may be NULL. */
+/* file: a .pt2 archive, a compiled .dw, or a graph in text form, recognised by its first bytes. options may be NULL. Weights that are loaded are held to the file's checksums (CORRUPT names the
+ * record): a pass over their bytes. */
 DW_API dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model);
 /* Takes the graph over, also on failure. */
 DW_API dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model);

@@ -15,7 +15,7 @@ typedef struct capture_options {
 #define CAPTURE_PARALLEL "parallel"
 
 /* The archive that torch.export.save writes (torch 2.9 and later) as a graph; options may be NULL. Weights are mapped from the file, never
- * copied, and named as the module names them; the file stays mapped until ir_weights_free. The record extra/tokenizer becomes the note
+ * copied, and named as the module names them, and their records sealed with the archive's checksums; the file stays mapped until ir_weights_free. The record extra/tokenizer becomes the note
  * "tokenizer". On failure *graph is NULL, and weights may hold some of the file's tensors. */
 dw_status capture_pt2(dw_context *context, const char *path, const capture_options *options, ir_weights *weights, ir_graph **graph);
 

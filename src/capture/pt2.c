@@ -17,6 +17,7 @@ typedef struct archive {
     const char *root;           /* the folder that all records lie in */
     const char *model;
     ir_weights *weights;
+    map sealed;                 /* names of the records that have a seal: several weights may lie in one */
 } archive;
 
 /* ---- records ---- */
@@ -175,6 +176,12 @@ static dw_status add_complex(archive *archive, const payload *payload, const cha
     return DW_OK;
 }
 
+static dw_status seal_record(archive *archive, const zip_entry *record) {
+    if (map_find(&archive->sealed, record->name) != NULL) return DW_OK;
+    TRY(map_set(&archive->sealed, record->name, archive));
+    return ir_weights_seal(archive->weights, &(ir_seal){archive->path, record->name, record->bytes, record->length, record->checksum, zip_sum_of});
+}
+
 static dw_status add_weight(archive *archive, const payload *payload, const char *name, const json_t *entry) {
     const char *path = json_string_value(json_object_get(entry, "path_name"));
     const json_t *meta = json_object_get(entry, "tensor_meta");
@@ -190,6 +197,7 @@ static dw_status add_weight(archive *archive, const payload *payload, const char
     bool known;
     TRY(read_meta(archive, name, meta, &tensor, &offset, &known));
     if (!known) return DW_OK;
+    TRY(seal_record(archive, storage));
     bool is_complex = json_integer_value(json_object_get(meta, "dtype")) == CAPTURE_COMPLEX64;
     return is_complex ? add_complex(archive, payload, name, entry, storage, &tensor, offset) : add_tensor(archive, payload, name, entry, storage, &tensor, offset);
 }
@@ -226,6 +234,7 @@ static dw_status read_payload(archive *archive, const payload *payload) {
 static dw_status add_notes(archive *archive, ir_graph *graph) {
     const zip_entry *tokenizer = find_record(archive, "extra/", "tokenizer");
     if (tokenizer == NULL) return DW_OK;
+    TRY(zip_check(archive->context, archive->path, tokenizer));
     size_t length = tokenizer->length;
     while (length > 0 && (tokenizer->bytes[length - 1] == '\n' || tokenizer->bytes[length - 1] == ' ')) length--;
     char *text = arena_text_n(&graph->arena, (const char *)tokenizer->bytes, length);
@@ -253,6 +262,7 @@ dw_status capture_pt2_read(dw_context *context, const char *source, const void *
     archive archive = {.context = context, .path = source, .weights = weights};
     *graph = NULL;
     arena_init(&archive.arena, context);
+    map_init(&archive.sealed, &archive.arena);
     dw_status status = read_archive(&archive, options, bytes, length, graph);
     bool is_placed = status == DW_OK || status == DW_NO_MEMORY || strstr(dw_context_error(context), source) != NULL;
     if (!is_placed) base_fail_at(context, status, "%s", source);   /* the op reports shapes that do not fit, without the file's name */

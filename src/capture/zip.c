@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
+#include <libdeflate.h>
 
 enum {
     END_BYTES = 22, END64_BYTES = 56, LOCATOR64_BYTES = 20, CENTRAL_BYTES = 46, LOCAL_BYTES = 30, COMMENT_MAX = 65535,
@@ -180,8 +180,10 @@ dw_status zip_open(dw_context *context, const char *source, const uint8_t *bytes
     return check_overlap(&r, archive);
 }
 
+uint64_t zip_sum_of(const void *bytes, size_t length) { return libdeflate_crc32(0, bytes, length); }
+
 dw_status zip_check(dw_context *context, const char *source, const zip_entry *entry) {
-    uint32_t found = (uint32_t)crc32_z(0, entry->bytes, entry->length);
+    uint32_t found = (uint32_t)zip_sum_of(entry->bytes, entry->length);
     if (found == entry->checksum) return DW_OK;
     return base_fail(context, DW_CORRUPT, "%s: the bytes of entry '%s' have the checksum %08x, the zip directory says %08x; the archive is damaged", source, entry->name,
                      (unsigned)found, (unsigned)entry->checksum);

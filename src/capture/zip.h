@@ -20,11 +20,13 @@ typedef struct zip_archive {
 } zip_archive;
 
 /* Entries live in the arena, their bytes in the archive's memory. Every offset and size is checked; entries that are compressed, encrypted,
- * doubly named or overlapping are refused. Bytes are not read: zip_check compares an entry's with its checksum, which is for texts; that of weights
- * would cost a pass over them at every load. */
+ * doubly named or overlapping are refused. Bytes are not read: zip_check compares an entry's with its checksum, which is for texts; entries of weights are sealed (ir_weights_seal), and held to
+ * it when they are about to be computed with. */
 dw_status zip_open(dw_context *context, const char *source, const uint8_t *bytes, size_t length, arena *arena, zip_archive *archive);
 /* DW_CORRUPT when the entry's bytes are not those that were written. */
 dw_status zip_check(dw_context *context, const char *source, const zip_entry *entry);
+/* The CRC-32 of bytes. */
+uint64_t zip_sum_of(const void *bytes, size_t length);
 /* NULL when there is none of that name. */
 const zip_entry *zip_find(const zip_archive *archive, const char *name);
 

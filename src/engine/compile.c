@@ -232,6 +232,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
+    if (model->fused->weights != NULL) TRY(ir_weights_check(model->fused->weights, pool));
     TRY(load_generation(model, pool));
     return model->full.plan != NULL ? engine_load(&model->constants, pool, &model->full) : DW_OK;
 }

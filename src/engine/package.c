@@ -1,17 +1,17 @@
 /* The .dw package: plans in text form, and the constants that they read, as they lie in memory, in one file that is mapped.
  *
- *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | u64 xxh3 of the header | header | padding | data
+ *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | u64 xxh3 of the header | header | padding | data | padding | sums | u64 xxh3 of the sums
  *
  * All numbers little-endian. The header is text: lines "full N", "step N", "prelude N" (bytes of the plans that follow the lines), "reason ..", and one
  * line per constant: name, kind (plain or packed), whether all ranks have it or each one of its own, type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
- * constant: one directly after the other, up to the end of the file; those of ranks in their order. "ranks N" comes first: for so many along the axis over which models are cut. Holds no fp32 weights
- * unless a plan runs on them. */
+ * constant: one directly after the other; those of ranks in their order. The sums, up to the end of the file, are a u64 for each of them in that order: the xxh3 of its bytes, to which it is held before
+ * it is computed with; "sums N" says how many. "ranks N" comes first: for so many along the axis over which models are cut. Holds no fp32 weights unless a plan runs on them. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { PACKAGE_VERSION = 5, PACKAGE_HEAD = 32 };
+enum { PACKAGE_VERSION = 6, PACKAGE_HEAD = 32, SUM_BYTES = 8 };
 static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
 
 bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }
@@ -20,7 +20,14 @@ bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= s
 
 /* bytes NULL: the device has them. each: every rank has one of its own. */
 typedef struct entry { const char *key; dw_tensor tensor; const void *bytes; size_t length; bool packed, each; } entry;
-typedef struct listing { arena arena; map seen; entry *items; size_t count, capacity; } listing;
+typedef struct listing {
+    arena arena;
+    map seen;
+    entry *items;
+    size_t count, capacity;
+    uint8_t *sums;              /* of what is written so far, as the file has them; then room for their own */
+    size_t sum_count;
+} listing;
 
 static dw_status list(listing *all, const entry *item)
 {
@@ -126,18 +133,27 @@ static uint32_t get_u32(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8
 
 static uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
 
-static dw_status write_entry(const dw_model *model, const entry *item, file_writer *writer)
+static uint64_t sum_of(const void *bytes, size_t length) { return base_hash(bytes, length, 0); }
+
+static dw_status write_summed(listing *all, const void *bytes, size_t length, file_writer *writer)
+{
+    TRY(file_writer_pad(writer, ENGINE_ALIGN));
+    put_u64(all->sums + SUM_BYTES * all->sum_count++, sum_of(bytes, length));
+    return file_writer_add(writer, bytes, length);
+}
+
+static dw_status write_entry(const dw_model *model, listing *all, const entry *item, file_writer *writer)
 {
     engine_constant fetched;
-    if (item->bytes != NULL || item->length == 0) return file_writer_add(writer, item->bytes, item->length);
+    if (item->bytes != NULL || item->length == 0) return write_summed(all, item->bytes, item->length, writer);
     TRY(engine_constants_fetch(&model->constants, item->key, &fetched));
-    dw_status status = file_writer_add(writer, fetched.owned, item->length);
+    dw_status status = write_summed(all, fetched.owned, item->length, writer);
     base_release(model->context, fetched.owned, fetched.owned_bytes, ENGINE_ALIGN);
     return status;
 }
 
 /* Those of all ranks, one behind the other. */
-static dw_status write_parts(const dw_model *model, const entry *item, file_writer *writer)
+static dw_status write_parts(const dw_model *model, listing *all, const entry *item, file_writer *writer)
 {
     const int ranks = engine_cut_ranks(model);
     void *parts;
@@ -145,23 +161,28 @@ static dw_status write_parts(const dw_model *model, const entry *item, file_writ
     if (!base_mul_size(item->length, (size_t)ranks, &bytes)) return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", item->key);
     TRY(base_alloc(model->context, bytes + 1, ENGINE_ALIGN, &parts));
     dw_status status = engine_gather_bytes(model->context, model, item->bytes, item->length, parts);
-    for (int i = 0; status == DW_OK && writer != NULL && i < ranks; i++) {
-        status = file_writer_pad(writer, ENGINE_ALIGN);
-        if (status == DW_OK) status = file_writer_add(writer, (const uint8_t *)parts + (size_t)i * item->length, item->length);
-    }
+    for (int i = 0; status == DW_OK && writer != NULL && i < ranks; i++)
+        status = write_summed(all, (const uint8_t *)parts + (size_t)i * item->length, item->length, writer);
     base_release(model->context, parts, bytes + 1, ENGINE_ALIGN);
     return status;
 }
 
 /* Of a rank that does not write: what it has itself goes to the one that does. */
-static dw_status send_all(const dw_model *model, const listing *all)
+static dw_status send_all(const dw_model *model, listing *all)
 {
     for (size_t i = 0; i < all->count; i++)
-        if (all->items[i].each) TRY(write_parts(model, &all->items[i], NULL));
+        if (all->items[i].each) TRY(write_parts(model, all, &all->items[i], NULL));
     return DW_OK;
 }
 
-static dw_status write_all(const dw_model *model, const listing *all, const text *header, file_writer *writer)
+static size_t count_sums(const dw_model *model, const listing *all)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < all->count; i++) count += all->items[i].each ? (size_t)engine_cut_ranks(model) : 1;
+    return count;
+}
+
+static dw_status write_all(const dw_model *model, listing *all, const text *header, file_writer *writer)
 {
     uint8_t head[PACKAGE_HEAD] = {0};
     memcpy(head, MAGIC, sizeof MAGIC);
@@ -170,13 +191,16 @@ static dw_status write_all(const dw_model *model, const listing *all, const text
     put_u64(head + 24, base_hash(text_string(header), header->length, 0));
     TRY(file_writer_add(writer, head, sizeof head));
     TRY(file_writer_add(writer, text_string(header), header->length));
+    TRY_NEW(all->sums, &all->arena, SUM_BYTES * (count_sums(model, all) + 1));
     for (size_t i = 0; i < all->count; i++) {
-        TRY(file_writer_pad(writer, ENGINE_ALIGN));
-        if (all->items[i].each) TRY(write_parts(model, &all->items[i], writer));
-        else TRY(write_entry(model, &all->items[i], writer));
+        if (all->items[i].each) TRY(write_parts(model, all, &all->items[i], writer));
+        else TRY(write_entry(model, all, &all->items[i], writer));
         TRY(base_poll(model->context));
     }
-    return DW_OK;
+    const size_t bytes = SUM_BYTES * all->sum_count;
+    put_u64(all->sums + bytes, sum_of(all->sums, bytes));
+    TRY(file_writer_pad(writer, ENGINE_ALIGN));
+    return file_writer_add(writer, all->sums, bytes + SUM_BYTES);
 }
 
 static dw_status print_header(const dw_model *model, const listing *all, text *header)
@@ -191,7 +215,7 @@ static dw_status print_header(const dw_model *model, const listing *all, text *h
     if (status == DW_OK) {
         text_printf(header, "ranks %d\nfull %zu\nstep %zu\nprelude %zu\nreason ", engine_cut_ranks(model), full.length, step.length, prelude.length);
         text_json_string(header, model->step.plan ? "" : model->no_step);
-        text_printf(header, "\nconstants %zu\n", all->count);
+        text_printf(header, "\nsums %zu\nconstants %zu\n", count_sums(model, all), all->count);
         uint64_t offset = 0;   /* from the first byte of data */
         for (size_t i = 0; i < all->count; i++) {
             print_entry(header, &all->items[i], offset);
@@ -209,7 +233,7 @@ static dw_status print_header(const dw_model *model, const listing *all, text *h
 }
 
 /* Of several ranks the first writes. */
-static dw_status save(const dw_model *model, const char *file, const listing *all, const text *header)
+static dw_status save(const dw_model *model, const char *file, listing *all, const text *header)
 {
     file_writer *writer = NULL;
     if (model->options.comm != NULL && dw_comm_rank(model->options.comm) > 0) return send_all(model, all);
@@ -254,8 +278,10 @@ typedef struct reading {
     const char *file;
     const char *dims;          /* typical sizes that were asked for; NULL: those of the plan */
     scanner scan;
-    const uint8_t *data;       /* where constants' offsets count from */
+    const uint8_t *data;       /* where constants' offsets count from; up to the sums, with what pads in front of them */
     size_t data_bytes;
+    const uint8_t *sums;
+    size_t sum_count, sum_next;
     uint64_t end;              /* of the constants so far */
     int ranks;                 /* that it is for */
 } reading;
@@ -293,6 +319,9 @@ static dw_status read_constant(reading *read)
     read->end = (uint64_t)offset + (parts - 1) * step + (uint64_t)length;
     if (read->end > read->data_bytes) return corrupt(read, "a constant goes beyond the end of the file");
     offset += (int64_t)(place * step);
+    if (parts > read->sum_count - read->sum_next) return corrupt(read, "constants have fewer sums than there are constants");
+    const uint64_t sum = get_u64(read->sums + SUM_BYTES * (read->sum_next + place));
+    read->sum_next += parts;
     constant.bytes = (size_t)length;
     constant.packed = strcmp(kind, "packed") == 0;
     constant.tensor.data = (void *)(uintptr_t)(read->data + offset);
@@ -309,6 +338,7 @@ static dw_status read_constant(reading *read)
     }
     TRY(scan_end_of_line(scan));
     if (map_find(&read->model->constants.by_key, constant.key) != NULL) return corrupt(read, "a constant is there twice");
+    TRY(ir_weights_seal(&read->model->weights, &(ir_seal){read->file, constant.key, constant.tensor.data, constant.bytes, sum, sum_of}));
     TRY(engine_constants_add(&read->model->constants, &constant));
     if (constant.packed || strchr(constant.key, ':') != NULL) return DW_OK;
     ir_weight *weight;   /* a weight under its own name: the plans' params find it */
@@ -385,11 +415,31 @@ static dw_status check_ranks(reading *read, int ranks)
     return base_fail(model->context, DW_MISMATCH, "%s is compiled for %d rank%s (tp=%d), and there %s %d: run it on as many, or compile it for these", read->file, ranks, ranks > 1 ? "s" : "", ranks, there > 1 ? "are" : "is", there);
 }
 
+/* The sums end the file, and what lies in front of them is data. */
+static dw_status find_sums(reading *read, uint64_t count)
+{
+    if (read->data_bytes < SUM_BYTES || count > (read->data_bytes - SUM_BYTES) / SUM_BYTES) return corrupt(read, "the sums of constants go beyond the end of the file");
+    const size_t bytes = (size_t)count * SUM_BYTES;
+    read->data_bytes -= bytes + SUM_BYTES;
+    read->sums = read->data + read->data_bytes;
+    read->sum_count = (size_t)count;
+    return sum_of(read->sums, bytes) == get_u64(read->sums + bytes) ? DW_OK : corrupt(read, "the sums of constants, with which it ends, are not those that were written");
+}
+
+/* Before anything is computed of constants. */
+static dw_status check_sums(dw_model *model)
+{
+    pool *pool;
+    if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
+    TRY(base_pool(model->context, &pool));
+    return ir_weights_check(&model->weights, pool);
+}
+
 static dw_status read_header(reading *read, const char *header, size_t length)
 {
     dw_model *model = read->model;
     scanner *scan = &read->scan;
-    int64_t ranks, full, step, prelude, count;
+    int64_t ranks, full, step, prelude, sums, count;
     TRY(scan_open(scan, &model->arena, read->file, header, length));
     TRY(scan_expect(scan, "ranks"));
     TRY(scan_count(read, OP_MESH_RANKS, &ranks));
@@ -407,12 +457,17 @@ static dw_status read_header(reading *read, const char *header, size_t length)
     TRY(scan_expect(scan, "reason"));
     TRY(scan_string(scan, &model->no_step));
     TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "sums"));
+    TRY(scan_count(read, INT64_MAX, &sums));
+    TRY(scan_end_of_line(scan));
+    TRY(find_sums(read, (uint64_t)sums));
     TRY(scan_expect(scan, "constants"));
     TRY(scan_count(read, (int64_t)length, &count));
     TRY(scan_end_of_line(scan));
     if ((uint64_t)full + (uint64_t)step + (uint64_t)prelude > length) return corrupt(read, "the plans lie outside the header");
     for (int64_t i = 0; i < count; i++) TRY(read_constant(read));
-    if (read->end != read->data_bytes) return corrupt(read, "the file goes on behind its last constant");
+    if (base_align_up((size_t)read->end, ENGINE_ALIGN) != read->data_bytes || read->sum_next != read->sum_count) return corrupt(read, "the file goes on behind its last constant");
+    TRY(check_sums(model));
     const char *plans = header + length - full - step - prelude;
     if (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == 0) TRY(read_plan(read, plans, (size_t)full, &model->full));
     model->step_text = plans + full;

@@ -27,12 +27,17 @@ typedef struct ir_weight {
     bool is_local;                  /* lies in the arena of the graph that uses it, not among weights */
 } ir_weight;
 
+/* A record of a file, and what the file says that its bytes sum to. */
+typedef struct ir_seal { const char *file, *record; const void *bytes; size_t length; uint64_t sum; uint64_t (*sum_of)(const void *bytes, size_t length); } ir_seal;
+
 typedef struct ir_weights {
     dw_context *context;
     arena arena;
     map by_name;                    /* name -> ir_weight */
     ir_storage *storages;
     size_t storage_count, storage_capacity;
+    ir_seal *seals;                 /* that nobody has held the records to yet */
+    size_t seal_count, seal_capacity;
 } ir_weights;
 
 /* Empty ones in memory of their own; for graphs that keep their weights. NULL may be destroyed. */
@@ -47,6 +52,11 @@ dw_status ir_weights_add(ir_weights *weights, const char *name, const dw_tensor 
 /* A new contiguous tensor of zeros, owned. */
 dw_status ir_weights_new(ir_weights *weights, const char *name, dw_format format, int rank, const int64_t *dims, ir_weight **weight);
 ir_weight *ir_weights_find(const ir_weights *weights, const char *name);
+/* Copies the seal and its texts. Who opens a file adds those of the records that weights lie in, and reads none of their bytes. */
+dw_status ir_weights_seal(ir_weights *weights, const ir_seal *seal);
+/* Holds every sealed record to its sum, and forgets the seals: for who is about to compute with the weights. A pass over their bytes, by the pool's threads. CORRUPT names the first record
+ * whose bytes are others. */
+dw_status ir_weights_check(ir_weights *weights, pool *pool);
 
 /* ---- values and nodes ---- */
 

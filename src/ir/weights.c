@@ -1,6 +1,7 @@
 /* Named tensors in host memory and the storages they lie in. Does not read files: who does hands the storage over. */
 #include "ir/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define WEIGHT_ALIGN 64
@@ -87,3 +88,41 @@ dw_status ir_weights_new(ir_weights *weights, const char *name, dw_format format
 }
 
 ir_weight *ir_weights_find(const ir_weights *weights, const char *name) { return map_find(&weights->by_name, name); }
+
+/* ---- seals ---- */
+
+dw_status ir_weights_seal(ir_weights *weights, const ir_seal *seal) {
+    ir_seal *grown = arena_grow(&weights->arena, weights->seals, weights->seal_count, &weights->seal_capacity, sizeof *grown);
+    if (grown == NULL) return DW_NO_MEMORY;
+    weights->seals = grown;
+    ir_seal *own = &weights->seals[weights->seal_count];
+    *own = *seal;
+    own->file = arena_text(&weights->arena, seal->file);
+    own->record = arena_text(&weights->arena, seal->record);
+    if (own->file == NULL || own->record == NULL) return DW_NO_MEMORY;
+    weights->seal_count++;
+    return DW_OK;
+}
+
+typedef struct checking { const ir_seal *seals; uint64_t *found; } checking;
+
+static void sum_record(void *argument, int64_t i, int worker) {
+    const checking *checking = argument;
+    const ir_seal *seal = &checking->seals[i];
+    (void)worker;
+    checking->found[i] = seal->sum_of(seal->bytes, seal->length);
+}
+
+dw_status ir_weights_check(ir_weights *weights, pool *pool) {
+    checking checking = {.seals = weights->seals};
+    TRY_NEW(checking.found, &weights->arena, weights->seal_count);
+    pool_run(pool, (int64_t)weights->seal_count, sum_record, &checking);
+    for (size_t i = 0; i < weights->seal_count; i++) {
+        const ir_seal *seal = &weights->seals[i];
+        if (checking.found[i] == seal->sum) continue;
+        return base_fail(weights->context, DW_CORRUPT, "%s: the %zu bytes of '%s' are not those that were written: their checksum is %08" PRIx64 ", and the file says %08" PRIx64 "; the file is damaged: copy it again, or make it anew",
+                         seal->file, seal->length, seal->record, checking.found[i], seal->sum);
+    }
+    weights->seal_count = 0;
+    return DW_OK;
+}

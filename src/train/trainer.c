@@ -55,7 +55,10 @@ static dw_status make_sessions(dw_trainer *trainer) {
 
 static dw_status build(dw_trainer *trainer, const dw_trainer_options *options) {
     train_graphs graphs;
+    pool *pool;
     TRY(keep_options(trainer, options));
+    TRY(base_pool(trainer->context, &pool));
+    if (trainer->source->weights != NULL) TRY(ir_weights_check(trainer->source->weights, pool));
     TRY(ir_hash(trainer->source, &trainer->hash));
     TRY(train_rules_parse(&trainer->arena, trainer->options.optimizer, &trainer->rules));
     TRY(ir_weights_create(trainer->context, &trainer->masters));

@@ -31,7 +31,13 @@ static int close_small(void **state) {
     return f->memory.live_count == 0 ? 0 : -1;
 }
 
-/* What capture makes of bytes; a graph that it makes is whole. */
+static dw_status check_weights(dw_context *context, ir_weights *weights) {
+    pool *pool;
+    TRY(base_pool(context, &pool));
+    return ir_weights_check(weights, pool);
+}
+
+/* What capture makes of bytes, and of the weights that it finds; a graph that it makes is whole. */
 static dw_status read_bytes(dw_context *context, const void *bytes, size_t length) {
     ir_weights weights;
     ir_graph *graph;
@@ -39,6 +45,7 @@ static dw_status read_bytes(dw_context *context, const void *bytes, size_t lengt
     dw_status status = capture_pt2_read(context, "some.pt2", bytes, length, NULL, &weights, &graph);
     if (status == DW_OK) assert_int_equal(ir_check(graph), DW_OK);
     else assert_null(graph);
+    if (status == DW_OK) status = check_weights(context, &weights);
     assert_int_not_equal(status, DW_INTERNAL);
     ir_graph_destroy(graph);
     ir_weights_free(&weights);
@@ -109,12 +116,12 @@ static void entries_that_cannot_be_mapped_are_refused(void **state) {
     fails(f, (archive_change){.name = "data/weights/weight_0", .claim = 200}, DW_CORRUPT, "overlap");
 }
 
-/* Texts are held against their checksums, so that no damage makes another program of one; weights are not, which zip.h says. */
-static void checksums_of_texts_are_compared(void **state) {
+/* Texts are held to their checksums when they are read, weights before they are computed with. */
+static void checksums_are_compared(void **state) {
     fixture *f = *state;
     fails(f, (archive_change){.name = "models/model.json", .checksum = 1}, DW_CORRUPT, "checksum");
     fails(f, (archive_change){.name = "data/weights/model_weights_config.json", .checksum = 0x80000000}, DW_CORRUPT, "checksum");
-    assert_int_equal(read_changed(f, (archive_change){.name = "data/weights/weight_0", .checksum = 1}), DW_OK);
+    fails(f, (archive_change){.name = "data/weights/weight_0", .checksum = 1}, DW_CORRUPT, "data/weights/weight_0' are not those that were written");
 }
 
 static void other_archives_are_told_apart(void **state) {
@@ -401,7 +408,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_archive_truncated_anywhere_is_an_error, open_small, close_small),
         cmocka_unit_test_setup_teardown(flipped_bits_are_errors_or_another_program, open_small, close_small),
         cmocka_unit_test_setup_teardown(entries_that_cannot_be_mapped_are_refused, open_small, close_small),
-        cmocka_unit_test_setup_teardown(checksums_of_texts_are_compared, open_small, close_small),
+        cmocka_unit_test_setup_teardown(checksums_are_compared, open_small, close_small),
         cmocka_unit_test_setup_teardown(other_archives_are_told_apart, open_small, close_small),
         cmocka_unit_test_setup_teardown(weights_that_lie_are_refused, open_small, close_small),
         cmocka_unit_test_setup_teardown(written_buffers_that_share_memory_are_refused, open_small, close_small),

@@ -221,7 +221,7 @@ static void a_truncated_package_is_refused(void **state) {
     }
     bytes = realloc(bytes, length + 3);
     write_all(path, bytes, length + 3);
-    test_assert_fails(context, try_package(context, path), DW_CORRUPT, "goes on behind its last constant");
+    test_assert_fails(context, try_package(context, path), DW_CORRUPT, "the sums of constants, with which it ends");
     unlink(path);
     free(bytes);
 }
@@ -242,6 +242,53 @@ static void a_changed_header_is_refused(void **state) {
     bytes[8] = 9;
     write_all(path, bytes, length);
     test_assert_fails(context, try_package(context, path), DW_MISMATCH, "version 9 of the package format");
+    unlink(path);
+    free(bytes);
+}
+
+typedef struct span { size_t begin, end; } span;
+
+/* Where constants' bytes lie, by the header's lines. */
+static int spans_of(const uint8_t *bytes, size_t header, span *spans, int most) {
+    char *text = calloc(1, header + 1);
+    const size_t data = (32 + header + 63) / 64 * 64;
+    int count = 0;
+    memcpy(text, bytes + 32, header);
+    for (const char *line = text; (line = strstr(line, "\nconstant \"")) != NULL && count < most; line++) {
+        size_t begin, length;
+        const char *rest = strstr(line + 11, "\" p");      /* plain, packed */
+        assert_non_null(rest);
+        assert_int_equal(sscanf(rest + 2, "%*s all %zu %zu", &begin, &length), 2);
+        spans[count++] = (span){data + begin, data + begin + length};
+    }
+    free(text);
+    return count;
+}
+
+/* Bits of constants and of the sums; what pads between them is nobody's. Who plans alone reads no constant. */
+static void a_changed_constant_is_refused(void **state) {
+    dw_context *context = *state;
+    span spans[16];
+    size_t length, header = 0, tried = 0;
+    uint8_t *bytes = small_package(context, &length);
+    for (int i = 0; i < 4; i++) header |= (size_t)bytes[16 + i] << 8 * i;
+    int count = spans_of(bytes, header, spans, 15);
+    assert_true(count > 1);
+    spans[count] = (span){length - 8 * (size_t)(count + 1), length};      /* the sums */
+    char *path = path_of("bits.dw");
+    for (int i = 0; i <= count; i++)
+        for (size_t at = spans[i].begin; at < spans[i].end; at += 5, tried++) {
+            dw_model *model;
+            bytes[at] ^= (uint8_t)(1 << at % 8);
+            write_all(path, bytes, length);
+            test_assert_fails(context, try_package(context, path), DW_CORRUPT, "not those that were written");
+            if (i < count) {
+                assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY}, &model));
+                dw_model_destroy(model);
+            }
+            bytes[at] ^= (uint8_t)(1 << at % 8);
+        }
+    assert_true(tried > 100);
     unlink(path);
     free(bytes);
 }
@@ -362,6 +409,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(states_begin_in_a_package_as_in_the_model, setup, teardown),
         cmocka_unit_test_setup_teardown(a_truncated_package_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_changed_header_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_changed_constant_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forged_header_breaks_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(forged_headers_are_refused_with_their_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(a_package_refuses_what_it_has_settled, setup, teardown),

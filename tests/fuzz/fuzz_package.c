@@ -1,5 +1,5 @@
 /* Fuzzes compiled models: any bytes are refused with a message, or the model opens and makes a session; alone, and as rank 1 of two, whose mesh may be another than the file's.
- * Once as they are, and once with the hash of the header put right, so that what is read behind it is reached. */
+ * Once as they are, and once with the hash of the header and the sums of constants put right, so that what is read behind them is reached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +61,36 @@ static void open_file(const uint8_t *bytes, size_t length) {
     close(file);
 }
 
+static uint64_t *sum_at(uint8_t *sums, size_t i) { return (uint64_t *)(void *)(sums + 8 * i); }
+
+/* Of constants whose lines are still such, and lie in the file. */
+static void put_sums_right(uint8_t *file, size_t length, size_t data, const char *header) {
+    const char *said = strstr(header, "\nsums ");
+    size_t count = said != NULL ? strtoull(said + 6, NULL, 10) : 0, sum = 0, ranks = strtoull(header + 6, NULL, 10);
+    if (count == 0 || data > length || count > (length - data) / 8 - 1) return;
+    uint8_t *sums = file + length - 8 * (count + 1);
+    if ((uintptr_t)sums % 8 != 0) return;
+    for (const char *line = header; (line = strstr(line, "\nconstant \"")) != NULL; line++) {
+        size_t begin, bytes;
+        char whose[8];
+        const char *rest = strstr(line + 11, "\" p");
+        if (rest == NULL || sscanf(rest + 2, "%*s %7s %zu %zu", whose, &begin, &bytes) != 3) return;
+        for (size_t rank = 0; rank < (strcmp(whose, "each") == 0 ? ranks : 1) && sum < count; rank++, sum++, begin += (bytes + 63) / 64 * 64) {
+            if (begin > length - data || bytes > length - data - begin) return;
+            *sum_at(sums, sum) = base_hash(file + data + begin, bytes, 0);
+        }
+    }
+    *sum_at(sums, count) = base_hash(sums, 8 * count, 0);
+}
+
+static void put_right(uint8_t *file, size_t length, size_t head, size_t header) {
+    char *text = calloc(1, header + 16);
+    if (text == NULL) abort();
+    memcpy(text, file + head, header);
+    put_sums_right(file, length, (head + header + 63) / 64 * 64, text);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     enum { HEAD = 32, HEADER_BYTES = 16, HASH = 24 };   /* src/engine/package.c */
     uint64_t header = 0, hash;
@@ -73,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     memcpy(copy, bytes, length);
     hash = base_hash(copy + HEAD, (size_t)header, 0);
     memcpy(copy + HASH, &hash, sizeof hash);
+    put_right(copy, length, HEAD, (size_t)header);
     open_file(copy, length);
     free(copy);
     return 0;

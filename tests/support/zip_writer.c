@@ -2,7 +2,7 @@
 #include "support/zip_writer.h"
 
 #include <string.h>
-#include <zlib.h>
+#include <libdeflate.h>
 
 static void put(text *out, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) {
@@ -30,7 +30,7 @@ void zip_writer_start(zip_writer *writer, text *out) {
 
 void zip_writer_add(zip_writer *writer, const char *name, const void *bytes, size_t length, const zip_lie *lie) {
     static const zip_lie truth = {0};
-    uint32_t checksum = (uint32_t)crc32_z(0, bytes, length);
+    uint32_t checksum = libdeflate_crc32(0, bytes, length);
     if (lie == NULL) lie = &truth;
     put(&writer->directory, 0x02014b50, 4);
     put(&writer->directory, 0, 2);
