@@ -9,11 +9,11 @@
 typedef struct decode_entry {
     dw_format format;
     const char *entry;
-    int width, value_width, stages, blocks;
+    int width, value_width, rows, stages, blocks;
     bool general, codes;
 } decode_entry;
 
-/* Of a format narrower ones first. */
+/* Of a format narrower ones first, and of those that are as wide ones of fewer rows. */
 static const decode_entry entries[] = {
 #define ATTENTION_DECODE(name, ...) {DW_FORMAT_bf16, "attention_decode_bf16_" #name, __VA_ARGS__},
 #include "kernels/attention/decode/decode.def"
@@ -25,17 +25,32 @@ static const decode_entry entries[] = {
 
 static uint32_t shared_bytes(const decode_entry *e) {
     const int stage = e->codes ? 2 * DECODE_KEYS * DECODE_CODES + DECODE_SCALE_BYTES : DECODE_KEYS * (e->width + e->value_width) * 2;
-    return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+}
+
+/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; rows: of a tile; tiles: of all. */
+typedef struct decode_division { int64_t together, parts, rows, tiles; } decode_division;
+
+static decode_division divide(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
+    const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
+    bool alone = shared > DECODE_ROWS;
+    for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
+    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
+    d.rows = (shared < DECODE_ROWS ? shared : DECODE_ROWS) * (d.together < q->dims[2] ? d.together : q->dims[2]);
+    d.tiles = q->dims[0] * base_ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
+    return d;
 }
 
 /* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. */
 static const decode_entry *find_entry(const op_call *call, const chip_caps *chip) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     const bool general = attention_is_general(call), codes = dw_format_is_block(call->in[ATTENTION_K]->format);
+    const int64_t rows = divide(call).rows;
     const decode_entry *first = NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const decode_entry *e = &entries[i];
-        if (e->format != q->format || e->general != general || e->codes != codes || q->dims[3] > e->width || v->dims[3] > e->value_width) continue;
+        if (e->format != q->format || e->general != general || e->codes != codes || q->dims[3] > e->width || v->dims[3] > e->value_width || rows > e->rows) continue;
         if (shared_bytes(e) <= chip->shared_bytes) return e;
         if (first == NULL) first = e;
     }
@@ -66,24 +81,11 @@ const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
 
 /* ---- how long ---- */
 
-/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; tiles: of all. */
-typedef struct decode_division { int64_t together, parts, tiles; } decode_division;
-
-static decode_division divide(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
-    const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
-    bool alone = shared > DECODE_ROWS;
-    for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
-    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
-    d.tiles = q->dims[0] * base_ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
-    return d;
-}
-
 /* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100 and an H200: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     const bool codes = dw_format_is_block(k->format);
-    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.65 : 0.97;
+    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.9 : 0.97;
     return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (part * chip_bytes_per_s(run->chip));
 }
 

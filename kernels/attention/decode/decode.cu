@@ -1,41 +1,48 @@
 /* Attention of few queries on tensor cores: up to 16 rows, which are queries x heads that share k and v, past keys and values that go by once.
  *
- *   a cluster   one tile of rows; its blocks take a part of the keys each
+ *   a cluster   one tile of 8 or 16 rows; its blocks take a part of the keys each
  *   a block     4 warps, which take turns of 16 keys
  *   a warp      a ring of its own: TMA -> k [16, width], v [16, value_width] smem, in columns of 64
- *               scores [16 rows, 16 keys] = q (reg) k^T by mma.sync -> online softmax -> sums [16 rows, value_width] += weights (reg) v by mma.sync
+ *               scores [16 keys, rows] = k q^T (smem, or reg) by mma.sync -> online softmax -> movmatrix -> sums [value_width, rows] += v^T weights (reg) by mma.sync
  *   at the end  sums of warps through smem, of blocks through each other's smem, always in the same order
  *
- * Keys and values in fp8_1x128 come as codes, of which each lane makes the pairs of its products in registers: of keys in an order along the width that q has, too, of values with columns that are
- * put in order at the end. Scales of keys are factors of scores, those of values of weights.
+ * Rows are the columns of both products, which come in eights: of heads that share few keys none are computed in vain. Scores, weights and sums of a row lie in the same lanes.
  *
- * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product, their sum is not. Only keys that a row of the tile
+ * Keys and values in fp8_1x128 come as codes, which become f16 in registers, exactly. So q and the weights are f16, too, by powers of 2 that keep them where f16 is exact (load_q, scale_weights). Scales of keys are
+ * factors of scores, those of values of weights.
+ *
+ * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product (beside codes to f16), their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
- * the keys of no weight. What bounds it is memory: of 16 rows any number may be empty. Registers and speed: README.md. */
+ * the keys of no weight. What bounds it is memory. Registers and speed: README.md. */
 #include "kernels/attention/decode/decode.h"
 #include "kernels/attention/scores.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/half.cuh"
 #include "kernels/gpu/ptx/mma.cuh"
+#include "kernels/gpu/ptx/movmatrix.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 
 enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
 
-/* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. */
+/* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. rows: of a tile, 8 or 16. */
 typedef struct decode_shape {
-    int element, width, value_width, stages;
+    int element, width, value_width, rows, stages;
     int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
     int codes;                    /* keys and values are in fp8_1x128, a block to a row */
 } decode_shape;
 
-enum { MOST_WIDTH = 256, Q_BYTES = 32 * 16 };
+/* MOST_BUNCHES: of 8 rows, which are columns of products. MOST_SUMS: of a lane, [16 columns][bunches][4]; MOST_KEPT: pairs of q in registers. */
+enum { MOST_BUNCHES = ROWS / 8, MOST_SUMS = 256 / 16 * MOST_BUNCHES, MOST_KEPT = 128 / 16, Q_BYTES = 32 * 8 };
 
+INLINE int bunches(const decode_shape s) { return s.rows / 8; }
+INLINE int keeps_q(const decode_shape s) { return s.rows == 8 && s.width <= 128; }
 INLINE int key_bytes(const decode_shape s) { return s.codes ? KEYS * DECODE_CODES : KEYS * s.width * 2; }
 INLINE int stage_bytes(const decode_shape s) { return s.codes ? 2 * KEYS * DECODE_CODES : KEYS * (s.width + s.value_width) * 2; }
 INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYTES : 0; }
 INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
 
-/* Addresses in smem. q as the first operand of products: 16 bytes of each lane for each 16 columns. Sums [warps][rows][pitch] come to lie where the rings were; of
+/* Addresses in smem. q as the second operand of products: of each 16 columns 8 bytes of each lane for each bunch of rows. Sums [warps][rows][pitch] come to lie where the rings were; of
  * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
 typedef struct decode_smem { uint32_t ring, q, scales, full, maxes, totals, factors, ends; } decode_smem;
 
@@ -43,7 +50,7 @@ INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     decode_smem m;
     m.ring = base;
     m.q = m.ring + WARPS * s.stages * stage_bytes(s);
-    m.scales = m.q + s.width / 16 * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
+    m.scales = m.q + s.width / 16 * bunches(s) * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
     m.full = m.scales + WARPS * s.stages * scale_bytes(s);
     m.maxes = m.full + DECODE_BARRIER_BYTES;
     m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
@@ -101,40 +108,101 @@ INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, 
     return p->q.data + 2 * (tile->batch * p->q_strides[0] + head_of(tile, row) * p->q_strides[1] + query_of(tile, row) * p->q_strides[2]);
 }
 
-/* The two rows of a lane, lane / 4 and 8 further, and what they have come to; sum: of this lane's keys. */
-typedef struct decode_rows { int start[2], count[2], base[2]; float max[2], sum[2]; } decode_rows;
+/* The rows of a lane, 8 bunch + 2 (lane % 4) and the next, and what they have come to. factor: of products, that makes them scores. sum: of this lane's keys. reach: a power of 2 that weights of codes are multiplied
+ * by, so that f16 has room for them. inner: the slots that all rows see. */
+typedef struct decode_rows {
+    int start[2 * MOST_BUNCHES], count[2 * MOST_BUNCHES], base[2 * MOST_BUNCHES], inner_start, inner_count;
+    float factor[2 * MOST_BUNCHES], max[2 * MOST_BUNCHES], sum[2 * MOST_BUNCHES], reach[2 * MOST_BUNCHES];
+} decode_rows;
 
-INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_tile *tile) {
+INLINE int row_at(int i) { return i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2; }
+
+INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile) {
     decode_rows rows;
+    const attention_view first = view_of_row(g, tile, 0), last = view_of_row(g, tile, tile->rows - 1);
+    rows.inner_start = g->queries == 1 ? first.start : last.start;
+    rows.inner_count = g->queries == 1 ? first.count : first.start + first.count - last.start;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int row = threadIdx.x % 32 / 4 + 8 * half;
+    for (int i = 0; i < 2 * bunches(s); i++) {
         attention_view view = {0, 0, 0, 0};
-        if (row < tile->rows) view = view_of_row(g, tile, row);
-        rows.start[half] = view.start;
-        rows.count[half] = view.count;
-        rows.base[half] = view.base;
-        rows.max[half] = -INFINITE;
-        rows.sum[half] = 0;
+        if (row_at(i) < tile->rows) view = view_of_row(g, tile, row_at(i));
+        rows.start[i] = view.start;
+        rows.count[i] = view.count;
+        rows.base[i] = view.base;
+        rows.factor[i] = s.general ? 1 : g->call.scale * LOG2_E;
+        rows.max[i] = -INFINITE;
+        rows.sum[i] = 0;
+        rows.reach[i] = 1;
     }
     return rows;
 }
 
-/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of both its rows; beside codes, of which a lane reads 16 at once, of each 64 columns those 16 (lane % 4) + 4 step and 2 further. */
-INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile) {
-    int lane = threadIdx.x % 32;
-    uint64_t low = q_of_row(&g->call, tile, lane / 4), high = q_of_row(&g->call, tile, lane / 4 + 8);
+/* ---- queries ---- */
+
+/* A power of 2 by which the largest of x, where that is finite, comes to lie in [2^to, 2^(to + 1)), or comes near it. */
+INLINE float power_to(float x, const int to) {
+    const int exponent = (int)(__float_as_uint(x) >> 23) - 127, by = to - exponent;
+    return __uint_as_float((uint32_t)(min(max(by, -100), 100) + 127) << 23);
+}
+
+INLINE float inverse_power(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
+
+/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of row lane / 4 of each bunch; beside codes, of which a lane reads 16 at once, of each 64 columns those 16 (lane % 4) + 4 step and 2 further. */
+INLINE int q_column(const decode_shape s, int step, int far) {
+    const int t = threadIdx.x % 4;
+    return s.codes ? step / 4 * 64 + t * 16 + step % 4 * 4 + far * 2 : step * 16 + t * 2 + far * 8;
+}
+
+INLINE uint32_t q_pair(const attention_decode_arguments *g, const decode_shape s, uint64_t q, int step, int far) {
+    const int col = q_column(s, step, far);
+    return q != 0 && col < g->call.width ? *(const uint32_t *)(q + col * 2) : 0;
+}
+
+INLINE float2 numbers_of(const decode_shape s, uint32_t pair) {
+    if (s.element == ELEMENT_BF16) return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+    return make_float2(cvt_f32_f16((uint16_t)pair), cvt_f32_f16((uint16_t)(pair >> 16)));
+}
+
+/* Beside codes q is in f16, each row by a power of 2 below its largest number, so nothing is rounded that fp32 sums would show; all warps find these powers, each stores a part. */
+INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, decode_rows *rows) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int step = threadIdx.x / 32; step < s.width / 16; step += WARPS) {
-        const int beyond = s.codes ? 2 : 8, col = s.codes ? step / 4 * 64 + lane % 4 * 16 + step % 4 * 4 : step * 16 + lane % 4 * 2;
-        bool near = col < g->call.width, far = col + beyond < g->call.width, has_low = lane / 4 < tile->rows, has_high = lane / 4 + 8 < tile->rows;
-        uint4 q = {0, 0, 0, 0};
-        if (has_low && near) q.x = *(const uint32_t *)(low + col * 2);
-        if (has_high && near) q.y = *(const uint32_t *)(high + col * 2);
-        if (has_low && far) q.z = *(const uint32_t *)(low + (col + beyond) * 2);
-        if (has_high && far) q.w = *(const uint32_t *)(high + (col + beyond) * 2);
-        st_shared_u32x4(m.q + step * Q_BYTES + lane * 16, q);
+    for (int n = 0; n < bunches(s); n++) {
+        const int row = n * 8 + lane / 4;
+        const uint64_t q = row < tile->rows ? q_of_row(&g->call, tile, row) : 0;
+        float up = 1;
+        if (s.codes) {
+            float most = 0;
+#pragma unroll
+            for (int i = 0; i < s.width / 8; i++) {
+                const float2 x = numbers_of(s, q_pair(g, s, q, i / 2, i % 2));
+                if (fabsf(x.x) < INFINITE) most = fmaxf(most, fabsf(x.x));
+                if (fabsf(x.y) < INFINITE) most = fmaxf(most, fabsf(x.y));
+            }
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+            up = power_to(most, 15);
+            rows->factor[2 * n] *= __shfl_sync(0xffffffff, inverse_power(up), lane % 4 * 8);
+            rows->factor[2 * n + 1] *= __shfl_sync(0xffffffff, inverse_power(up), lane % 4 * 8 + 4);
+        }
+#pragma unroll
+        for (int step = threadIdx.x / 32; step < s.width / 16; step += WARPS) {
+            uint32_t pair[2];
+#pragma unroll
+            for (int far = 0; far < 2; far++) {
+                pair[far] = q_pair(g, s, q, step, far);
+                if (!s.codes) continue;
+                const float2 x = numbers_of(s, pair[far]);
+                pair[far] = cvt_f16x2(x.x * up, x.y * up);
+            }
+            st_shared_u32x2(m.q + (n * (s.width / 16) + step) * Q_BYTES + lane * 8, pair[0], pair[1]);
+        }
     }
+}
+
+INLINE uint2 q_at(const decode_shape s, uint32_t q, int n, int step) {
+    const float2 pairs = ld_shared_f32x2(q + (n * (s.width / 16) + step) * Q_BYTES + threadIdx.x % 32 * 8);
+    return make_uint2(__float_as_uint(pairs.x), __float_as_uint(pairs.y));
 }
 
 /* ---- keys ---- */
@@ -182,147 +250,205 @@ INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s,
         tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_v, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
 }
 
+/* ---- products: of a block's 16 keys, or of 16 columns of its values, with bunches of 8 rows ---- */
+
 /* d += a b, of 16 x 16 and 16 x 8. */
 INLINE void multiply(const decode_shape s, float *d, uint4 a, uint32_t b_low, uint32_t b_high) {
-    if (s.element == ELEMENT_BF16) mma_bf16(d, a.x, a.y, a.z, a.w, b_low, b_high);
+    if (s.element == ELEMENT_BF16 && !s.codes) mma_bf16(d, a.x, a.y, a.z, a.w, b_low, b_high);
     else mma_f16(d, a.x, a.y, a.z, a.w, b_low, b_high);
 }
 
-/* ---- codes of e4m3 ---- */
+/* Two codes of e4m3 of a word, the lower or the upper ones, as a pair of f16, exactly. */
+INLINE uint32_t pair_of(uint32_t codes, const int upper) { return cvt_f16x2_e4m3x2((uint16_t)(codes >> 16 * upper)); }
 
-/* Bytes `low` and `high` of a word as a pair of numbers. As bf16 a code is 2^-120 times its number, those below the normal ones too, which the product makes up for. */
-INLINE uint32_t pair_of(const decode_shape s, uint32_t codes, const int low, const int high) {
-    if (s.element == ELEMENT_F16) return cvt_f16x2_e4m3x2((uint16_t)__byte_perm(codes, 0, 0x4400 | high << 4 | low));
-    const uint32_t spread = __byte_perm(codes, 0, 0x0404 | high << 12 | low << 4);
-    return mul_bf16x2((spread & 0x80008000) | (spread & 0x7f007f00) >> 4, 0x7b807b80);
+/* scores [bunches][4]: of key lane / 4 for rows 2 (lane % 4) and the next, and of the key 8 further. k: [16, width] smem; kept: q in registers, where it is. */
+INLINE void multiply_keys(const decode_shape s, uint32_t q, const uint2 *kept, uint32_t k, float (*scores)[4]) {
+    const int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
+    const uint32_t at = k + key * ROW_BYTES, place = (lane / 16 ^ lane % 8) << 4;
+#pragma unroll
+    for (int i = 0; i < 4 * bunches(s); i++) scores[i / 4][i % 4] = 0;
+#pragma unroll
+    for (int step = 0; step < s.width / 16; step++) {
+        const uint4 a = ldmatrix_x4(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
+#pragma unroll
+        for (int n = 0; n < bunches(s); n++) {
+            const uint2 b = keeps_q(s) ? kept[step] : q_at(s, q, n, step);
+            multiply(s, scores[n], a, b.x, b.y);
+        }
+    }
 }
 
-/* The same as multiply_keys of codes: a lane reads 16 of a key at once, which are four steps. */
-INLINE void multiply_codes(const decode_shape s, uint32_t q, uint32_t k, uint32_t scales, float (*scores)[4]) {
+/* The same of codes [16, 128] smem: a lane reads 16 of a key at once, which are four steps. */
+INLINE void multiply_codes(const decode_shape s, uint32_t q, const uint2 *kept, uint32_t k, float (*scores)[4]) {
     const int lane = threadIdx.x % 32;
+    const uint32_t at = k + lane / 4 * DECODE_CODES;
 #pragma unroll
-    for (int i = 0; i < 8; i++) scores[i / 4][i % 4] = 0;
+    for (int i = 0; i < 4 * bunches(s); i++) scores[i / 4][i % 4] = 0;
 #pragma unroll
     for (int part = 0; part < s.width / 64; part++) {
-        uint4 codes[2];
+        const uint32_t place = (part * 4 + lane % 4 ^ lane / 4) << 4;
+        const uint4 low = ld_shared_u32x4(at + place), high = ld_shared_u32x4(at + 8 * DECODE_CODES + place);
+        const uint32_t lows[4] = {low.x, low.y, low.z, low.w}, highs[4] = {high.x, high.y, high.z, high.w};
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int key = half * 8 + lane / 4;
-            codes[half] = ld_shared_u32x4(k + key * DECODE_CODES + ((part * 4 + lane % 4 ^ key % 8) << 4));
-        }
+        for (int i = 0; i < 4; i++) {
+            const int step = part * 4 + i;
+            const uint4 a = {pair_of(lows[i], 0), pair_of(highs[i], 0), pair_of(lows[i], 1), pair_of(highs[i], 1)};
 #pragma unroll
-        for (int step = 0; step < 4; step++) {
-            const uint4 a = ld_shared_u32x4(q + (part * 4 + step) * Q_BYTES + lane * 16);
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint32_t words[4] = {codes[half].x, codes[half].y, codes[half].z, codes[half].w};
-                multiply(s, scores[half], a, pair_of(s, words[step], 0, 1), pair_of(s, words[step], 2, 3));
+            for (int n = 0; n < bunches(s); n++) {
+                const uint2 b = keeps_q(s) ? kept[step] : q_at(s, q, n, step);
+                multiply(s, scores[n], a, b.x, b.y);
             }
         }
     }
+}
+
+/* Weights [16 keys, 8 rows] as they come of scores become the second operand of products with values. */
+INLINE uint2 weights_of(const decode_shape s, const float *weights) {
+    const bool bf16 = s.element == ELEMENT_BF16 && !s.codes;
+    const uint32_t low = bf16 ? cvt_bf16x2(weights[0], weights[1]) : cvt_f16x2(weights[0], weights[1]), high = bf16 ? cvt_bf16x2(weights[2], weights[3]) : cvt_f16x2(weights[2], weights[3]);
+    return make_uint2(movmatrix_transposed(low), movmatrix_transposed(high));
+}
+
+/* sums [16 columns][bunches][4]: of columns lane / 4 and 8 further, of rows as scores. v: [16, value_width] smem. */
+INLINE void add_values(const decode_shape s, const uint2 *weights, uint32_t v, float (*sums)[4]) {
+    const int lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
+    const uint32_t at = v + key * ROW_BYTES, place = (lane / 8 % 2 ^ lane % 8) << 4;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const float2 scale = ld_shared_f32x2(scales + (half * 8 + lane % 4 * 2) * 4);
+    for (int step = 0; step < s.value_width / 16; step++) {
+        const uint4 a = ldmatrix_x4_transposed(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
 #pragma unroll
-        for (int i = 0; i < 4; i++) scores[half][i] *= i % 2 ? scale.y : scale.x;
+        for (int n = 0; n < bunches(s); n++) multiply(s, sums[step * bunches(s) + n], a, weights[n].x, weights[n].y);
     }
 }
 
-/* Weights times the scales of values. */
-INLINE void scale_weights(uint32_t scales, float (*weights)[4]) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const float2 scale = ld_shared_f32x2(scales + (half * 8 + threadIdx.x % 4 * 2) * 4);
-#pragma unroll
-        for (int i = 0; i < 4; i++) weights[half][i] *= i % 2 ? scale.y : scale.x;
-    }
-}
-
-/* v: codes [16, 128] smem. Two columns lie in the 16 bits that are turned together: of each 16 the even ones go to one product, the odd ones to the next. */
-INLINE void add_codes(const decode_shape s, uint4 weights, uint32_t v, float (*sums)[4]) {
+/* The same of codes [16, 128] smem. Two columns lie in the 16 bits that are turned together, so that of each 16 columns a lane has sums of 2 (lane / 4) and the next. */
+INLINE void add_codes(const decode_shape s, const uint2 *weights, uint32_t v, float (*sums)[4]) {
     const int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
     for (int step = 0; step < s.value_width / 32; step++) {
-        const uint4 b = ldmatrix_x4_transposed(v + key * DECODE_CODES + ((step * 2 + lane / 16 ^ key % 8) << 4));
-        multiply(s, sums[4 * step], weights, pair_of(s, b.x, 0, 2), pair_of(s, b.y, 0, 2));
-        multiply(s, sums[4 * step + 1], weights, pair_of(s, b.x, 1, 3), pair_of(s, b.y, 1, 3));
-        multiply(s, sums[4 * step + 2], weights, pair_of(s, b.z, 0, 2), pair_of(s, b.w, 0, 2));
-        multiply(s, sums[4 * step + 3], weights, pair_of(s, b.z, 1, 3), pair_of(s, b.w, 1, 3));
+        const uint4 codes = ldmatrix_x4_transposed(v + key * DECODE_CODES + ((step * 2 + lane / 16 ^ key % 8) << 4));
+        const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t low = __byte_perm(words[2 * i], 0, 0x3120), high = __byte_perm(words[2 * i + 1], 0, 0x3120);
+            const uint4 a = {pair_of(low, 0), pair_of(low, 1), pair_of(high, 0), pair_of(high, 1)};
+#pragma unroll
+            for (int n = 0; n < bunches(s); n++) multiply(s, sums[(step * 2 + i) * bunches(s) + n], a, weights[n].x, weights[n].y);
+        }
     }
 }
 
-/* scores [2][4]: of keys 8 n + 2 (lane % 4) and the next, of both rows. k: [16, width] smem. */
-INLINE void multiply_keys(const decode_shape s, uint32_t q, uint32_t k, float (*scores)[4]) {
-    int lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
-    uint32_t at = k + key * ROW_BYTES, place = (lane / 8 % 2 ^ lane % 8) << 4;
-#pragma unroll
-    for (int i = 0; i < 8; i++) scores[i / 4][i % 4] = 0;
-#pragma unroll
-    for (int step = 0; step < s.width / 16; step++) {
-        uint4 b = ldmatrix_x4(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
-        uint4 a = ld_shared_u32x4(q + step * Q_BYTES + lane * 16);
-        multiply(s, scores[0], a, b.x, b.y);
-        multiply(s, scores[1], a, b.z, b.w);
-    }
-}
+/* ---- scores and weights ---- */
 
-/* v: [16, value_width] smem. */
-INLINE void add_values(const decode_shape s, uint4 weights, uint32_t v, float (*sums)[4]) {
-    int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
-    uint32_t at = v + key * ROW_BYTES, place = (lane / 16 ^ lane % 8) << 4;
-#pragma unroll
-    for (int step = 0; step < s.value_width / 16; step++) {
-        uint4 b = ldmatrix_x4_transposed(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
-        multiply(s, sums[2 * step], weights, b.x, b.y);
-        multiply(s, sums[2 * step + 1], weights, b.z, b.w);
-    }
-}
+/* See soften and scale_weights. */
+enum { GROWTH = 8, REACH = 7 };
+#define END_OF_REACH 32768.0f
 
 /* Scores are exponents of 2 where they are products times a scale. What a difference of them is to be multiplied by to be an exponent of 2, and a sink to be such a score. */
 INLINE float unit_of(const decode_shape s) { return s.general ? LOG2_E : 1; }
 INLINE float sink_unit(const decode_shape s) { return s.general ? 1 : LOG2_E; }
 
-/* Products become scores; -inf where the key is hidden. gone: none of the block is there. */
-INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, bool gone, float (*scores)[4]) {
+/* Products become scores; -inf where the key is hidden. scales: of keys in codes. gone: none of the block is there. */
+INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, uint32_t scales, bool gone, float (*scores)[4]) {
     const attention_arguments *p = &g->call;
-    int lane = threadIdx.x % 32, slots = (int)p->keys;
-    float unit = p->scale * LOG2_E;
+    const int lane = threadIdx.x % 32, slots = (int)p->keys;
+    const float scale[2] = {s.codes ? ld_shared_f32(scales + lane / 4 * 4) : 1, s.codes ? ld_shared_f32(scales + (lane / 4 + 8) * 4) : 1};
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int i = 0; i < 4 * bunches(s); i++) {
+        scores[i / 4][i % 4] *= rows->factor[i / 4 * 2 + i % 2];
+        if (s.codes) scores[i / 4][i % 4] *= scale[i % 4 / 2];
+    }
+    int inner = slot - rows->inner_start;
+    if (inner < 0) inner += slots;
+    if (!s.general && !gone && inner + KEYS <= rows->inner_count && slot + KEYS <= slots) return;
+#pragma unroll
+    for (int r = 0; r < 2 * bunches(s); r++) {
         attention_extra extra = {0, 0};
-        if (s.general) extra = extra_of(p, tile->view.cache, head_of(tile, lane / 4 + 8 * half), query_of(tile, lane / 4 + 8 * half));
+        if (s.general) extra = extra_of(p, tile->view.cache, head_of(tile, row_at(r)), query_of(tile, row_at(r)));
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float *score = &scores[i / 2][2 * half + i % 2];
-            int at = slot + i / 2 * 8 + lane % 4 * 2 + i % 2, from = at - rows->start[half];
+        for (int far = 0; far < 2; far++) {
+            float *score = &scores[r / 2][2 * far + r % 2];
+            const int at = slot + far * 8 + lane / 4;
+            int from = at - rows->start[r];
             if (from < 0) from += slots;
-            if (gone || from >= rows->count[half] || at >= slots) *score = -INFINITE;
-            else *score = s.general ? score_of(p, *score, extra, rows->base[half] + from) : *score * unit;
+            if (gone || from >= rows->count[r] || at >= slots) *score = -INFINITE;
+            else if (s.general) *score = score_of(p, *score, extra, rows->base[r] + from);
         }
     }
 }
 
-/* Scores become weights; sums, relative to the largest score so far, shrink where there is a larger one. */
-INLINE void soften(const decode_shape s, decode_rows *rows, float (*scores)[4], float (*sums)[4]) {
-    const float unit = unit_of(s);
-    float down[2];
+/* The largest of the lanes that have the same rows. */
+INLINE float most_of_row(float x) {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float *low = &scores[0][2 * half], *high = &scores[1][2 * half], top = fmaxf(fmaxf(low[0], low[1]), fmaxf(high[0], high[1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(rows->max[half], fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2)));
-        float shift = top == -INFINITE ? 0 : top;
-        down[half] = shrink(rows->max[half], top, unit);
-        rows->max[half] = top;
-        low[0] = weight_of(low[0], shift, unit), low[1] = weight_of(low[1], shift, unit), high[0] = weight_of(high[0], shift, unit), high[1] = weight_of(high[1], shift, unit);
-        rows->sum[half] = fmaf(rows->sum[half], down[half], low[0] + low[1] + high[0] + high[1]);
-    }
-    if (!__any_sync(0xffffffff, down[0] != 1 || down[1] != 1)) return;
-#pragma unroll
-    for (int i = 0; i < s.value_width / 2; i++) sums[i / 4][i % 4] *= down[i % 4 / 2];
+    for (int step = 4; step < 32; step *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, step));
+    return x;
 }
 
-INLINE uint32_t pack_pair(const decode_shape s, const float *x) { return s.element == ELEMENT_BF16 ? cvt_bf16x2(x[0], x[1]) : cvt_f16x2(x[0], x[1]); }
+INLINE void scale_sums(const decode_shape s, const float *by, float (*sums)[4]) {
+#pragma unroll
+    for (int i = 0; i < s.value_width / 16 * bunches(s); i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[i][j] *= by[i % bunches(s) * 2 + j % 2];
+}
+
+/* Scores become weights, relative to one of the largest so far: only one that is GROWTH powers of 2 above takes its place, for which sums shrink. Bit r of the result: row r has another. */
+INLINE uint32_t soften(const decode_shape s, decode_rows *rows, float (*scores)[4], float (*sums)[4]) {
+    const float unit = unit_of(s), growth = GROWTH / unit;
+    bool grows = false;
+    uint32_t grown = 0;
+#pragma unroll
+    for (int r = 0; r < 2 * bunches(s); r++) grows = grows || fmaxf(scores[r / 2][r % 2], scores[r / 2][2 + r % 2]) > rows->max[r] + growth;
+    if (__any_sync(0xffffffff, grows)) {
+        float down[2 * MOST_BUNCHES];
+#pragma unroll
+        for (int r = 0; r < 2 * bunches(s); r++) {
+            const float top = most_of_row(fmaxf(scores[r / 2][r % 2], scores[r / 2][2 + r % 2]));
+            down[r] = 1;
+            if (top > rows->max[r] + growth) {
+                down[r] = shrink(rows->max[r], top, unit);
+                rows->max[r] = top;
+                grown |= 1u << r;
+            }
+            rows->sum[r] *= down[r];
+        }
+        scale_sums(s, down, sums);
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * bunches(s); r++) {
+        const float shift = rows->max[r] == -INFINITE ? 0 : rows->max[r];
+        float *low = &scores[r / 2][r % 2], *high = &scores[r / 2][2 + r % 2];
+        *low = weight_of(*low, shift, unit), *high = weight_of(*high, shift, unit);
+        rows->sum[r] += *low + *high;
+    }
+    return grown;
+}
+
+/* Weights times the scales of values, and times the reach of their row: so that the largest is 2^REACH where the row has another largest score, or f16 would end. So what is lost of small ones is
+ * small beside what the sum has. */
+INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scales, uint32_t grown, float (*weights)[4], float (*sums)[4]) {
+    const int lane = threadIdx.x % 32;
+    const float scale[2] = {ld_shared_f32(scales + lane / 4 * 4), ld_shared_f32(scales + (lane / 4 + 8) * 4)};
+    bool beyond = grown != 0;
+#pragma unroll
+    for (int r = 0; r < 2 * bunches(s); r++) {
+        float *low = &weights[r / 2][r % 2], *high = &weights[r / 2][2 + r % 2];
+        *low *= scale[0] * rows->reach[r], *high *= scale[1] * rows->reach[r];
+        beyond = beyond || fmaxf(fabsf(*low), fabsf(*high)) > END_OF_REACH;
+    }
+    if (!__any_sync(0xffffffff, beyond)) return;
+    float by[2 * MOST_BUNCHES];
+#pragma unroll
+    for (int r = 0; r < 2 * bunches(s); r++) {
+        float *low = &weights[r / 2][r % 2], *high = &weights[r / 2][2 + r % 2];
+        const float top = most_of_row(fmaxf(fabsf(*low), fabsf(*high)));
+        by[r] = 1;
+        if ((grown >> r & 1 || top > END_OF_REACH) && top > 0 && top < INFINITE) by[r] = power_to(top, REACH);
+        if (rows->reach[r] * by[r] > 0x1p120f || rows->reach[r] * by[r] < 0x1p-120f) by[r] = 1;
+        rows->reach[r] *= by[r];
+        *low *= by[r], *high *= by[r];
+    }
+    scale_sums(s, by, sums);
+}
 
 /* A warp's turns of the keys. */
 INLINE void attend(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
@@ -337,26 +463,31 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
         gone |= (uint32_t)(at.row < 0) << i;
         if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
     }
-    load_q(g, s, m, tile);
-    *rows = rows_of(g, tile);
+    *rows = rows_of(g, s, tile);
+    load_q(g, s, m, tile, rows);
 #pragma unroll
-    for (int i = 0; i < s.value_width / 2; i++) sums[i / 4][i % 4] = 0;
+    for (int i = 0; i < s.value_width / 4 * bunches(s); i++) sums[i / 4][i % 4] = 0;
     ring_turn turn = ring_reader();
     __syncthreads();              /* q is there */
+    uint2 kept[MOST_KEPT];
+#pragma unroll
+    for (int step = 0; keeps_q(s) && step < s.width / 16; step++) kept[step] = q_at(s, m.q, 0, step);
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
-        float scores[2][4];
+        float scores[MOST_BUNCHES][4];
+        uint2 weights[MOST_BUNCHES];
         uint32_t at = data + turn.stage * stage_bytes(s), of_keys = scales + turn.stage * scale_bytes(s);
         attention_slot next = {0, 0};
         if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
         ring_wait_full(ring, turn);
-        if (s.codes) multiply_codes(s, m.q, at, of_keys, scores);
-        else multiply_keys(s, m.q, at, scores);
-        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), gone & 1, scores);
+        if (s.codes) multiply_codes(s, m.q, kept, at, scores);
+        else multiply_keys(s, m.q, kept, at, scores);
+        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), of_keys, gone & 1, scores);
         gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
-        soften(s, rows, scores, sums);
-        if (s.codes) scale_weights(of_keys + DECODE_SCALES, scores);
-        uint4 weights = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
+        const uint32_t grown = soften(s, rows, scores, sums);
+        if (s.codes) scale_weights(s, rows, of_keys + DECODE_SCALES, grown, scores, sums);
+#pragma unroll
+        for (int n = 0; n < bunches(s); n++) weights[n] = weights_of(s, scores[n]);
         if (s.codes) add_codes(s, weights, at + key_bytes(s), sums);
         else add_values(s, weights, at + key_bytes(s), sums);
         __syncwarp();
@@ -368,24 +499,31 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
 /* ---- sums of sums ---- */
 
 INLINE void join_warps(const decode_shape s, decode_smem m, const decode_tile *tile, const decode_rows *rows, float (*sums)[4]) {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();              /* all keys have been read: sums may lie there */
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int row = lane / 4 + 8 * half, at = warp * ROWS + row;
-        float sum = rows->sum[half];
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        sum += __shfl_xor_sync(0xffffffff, sum, 2);
+    for (int r = 0; r < 2 * bunches(s); r++) {
+        const int row = row_at(r), at = warp * ROWS + row;
+        float sum = rows->sum[r];
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
         if (row >= tile->rows) continue;
-        if (lane % 4 == 0) {
-            st_shared_f32(m.maxes + at * 4, rows->max[half]);
+        if (lane / 4 == 0) {
+            st_shared_f32(m.maxes + at * 4, rows->max[r]);
             st_shared_f32(m.totals + at * 4, sum);
         }
+        const float back = s.codes ? inverse_power(rows->reach[r]) : 1;
 #pragma unroll
-        for (int i = 0; i < s.value_width / 8; i++) {
-            const int col = s.codes ? i / 2 * 16 + lane % 4 * 4 + i % 2 * 2 : i * 8 + lane % 4 * 2;
-            const float low = s.codes ? sums[i / 2 * 2][2 * half + i % 2] : sums[i][2 * half], high = s.codes ? sums[i / 2 * 2 + 1][2 * half + i % 2] : sums[i][2 * half + 1];
-            st_shared_f32x2(m.ring + (at * pitch(s) + col) * 4, low, high);
+        for (int i = 0; i < s.value_width / 16; i++) {
+            const float *of = sums[i * bunches(s) + r / 2];
+            const float low = of[r % 2] * back, high = of[2 + r % 2] * back;
+            const uint32_t to = m.ring + (at * pitch(s) + i * 16) * 4;
+            if (s.codes) {
+                st_shared_f32x2(to + lane / 4 * 8, low, high);
+            } else {
+                st_shared_f32(to + lane / 4 * 4, low);
+                st_shared_f32(to + lane / 4 * 4 + 32, high);
+            }
         }
     }
     __syncthreads();
@@ -497,7 +635,7 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     decode_smem m = smem_of(s, shared_address(shared));
     int rank = (int)(blockIdx.x % (uint32_t)g->splits), warp = threadIdx.x / 32;
     decode_rows rows;
-    float sums[MOST_WIDTH / 8][4];
+    float sums[MOST_SUMS][4];
     if (threadIdx.x % 32 == 0) {
         tma_prefetch((const tensor_map *)g->map_k);
         tma_prefetch((const tensor_map *)g->map_v);
@@ -523,10 +661,10 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     }
 }
 
-#define DECODE(name, element, width, value_width, stages, blocks, general, codes)                                                                                  \
+#define DECODE(name, element, width, value_width, rows, stages, blocks, general, codes)                                                                   \
     extern "C" __global__ void __launch_bounds__(THREADS, blocks) attention_decode_##name(const __grid_constant__ attention_decode_arguments arguments) { \
-        const decode_shape shape = {element, width, value_width, stages, general, codes};                                                                          \
-        attention_decode(&arguments, shape);                                                                                                       \
+        const decode_shape shape = {element, width, value_width, rows, stages, general, codes};                                                          \
+        attention_decode(&arguments, shape);                                                                                                             \
     }
 
 #define ATTENTION_DECODE(name, ...) DECODE(bf16_##name, ELEMENT_BF16, __VA_ARGS__)

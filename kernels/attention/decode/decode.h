@@ -8,7 +8,7 @@
 /* Of a block: warps, rows (queries x heads), keys of a warp at a time; blocks that share a tile's keys at most. */
 enum { DECODE_WARPS = 4, DECODE_ROWS = 16, DECODE_KEYS = 16, DECODE_SPLITS = 16 };
 /* Rows of sums in shared memory are that many floats longer than values are wide, so that lanes write to different banks. */
-enum { DECODE_PAD = 8 };
+enum { DECODE_PAD = 4 };
 /* Shared memory besides the ring: barriers; of each warp and of the block the largest scores and sums of weights; of each block of the cluster how
  * much its rows count; the ends of rows. */
 enum { DECODE_STATE_BYTES = 4 * DECODE_ROWS * (2 * (DECODE_WARPS + 1) + DECODE_SPLITS + 2), DECODE_BARRIER_BYTES = 8 * DECODE_WARPS * 8 };
