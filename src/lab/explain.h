@@ -9,7 +9,7 @@
 /* All the facts that DW_PRINT_SUMMARY or DW_PRINT_EXPLAIN print, or NULL: never some of them because memory ran out on the way. */
 json_t *facts_of(const dw_model *model, dw_print what);
 
-/* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first, then bf16 and those that its option leaves open or its form of weights alone; or "refused": why it could
+/* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first, then bf16 and those that its option leaves open or its form of weights alone, then itself with scores in bf16 where these are in fp32; or "refused": why it could
  * not be planned. NULL for others, and for compiled files, which hold no graph before precision. The first row's plans have "slower": [{"layers": "encoder.*.fc2", "count": 12, "us": .., "bf16_us": ..}, ..],
  * quantised products that take longer with what quantises for them than in bf16. */
 json_t *explain_beside(const dw_model *model);

@@ -2,6 +2,7 @@
 #include "lab/explain.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,15 +137,32 @@ static void add_others(json_t *rows, const dw_model *model, const char *asked) {
     }
 }
 
+/* Does the plan multiply queries by keys in fp32, as exported? */
+static bool has_fp32_scores(const plan *plan) {
+    for (int i = 0; plan != NULL && i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
+        if (node->op == OP_attention && node->n_out == 1 && ir_in(node, 0)->type.format == DW_FORMAT_f32 && ir_in(node, 1)->type.format == DW_FORMAT_f32) return true;
+    }
+    return false;
+}
+
+/* The same precision of layers with scores in bf16, where these are in fp32 while layers are not. */
+static void add_scores(json_t *rows, const dw_model *model, const char *asked) {
+    char name[128];
+    if ((size_t)snprintf(name, sizeof name, "role:scores=bf16,%s", asked) < sizeof name) json_array_append_new(rows, beside_row(model, name));
+}
+
 json_t *explain_beside(const dw_model *model) {
     const char *asked = model->options.precision;
-    const bool is_open = asked != NULL && strstr(asked, " or ") != NULL;
-    if (model->fused == NULL || (!is_open && !is_quantised(model->full.plan) && !is_quantised(model->step.plan))) return NULL;
+    const bool is_open = asked != NULL && strstr(asked, " or ") != NULL, is_told = is_open || is_quantised(model->full.plan) || is_quantised(model->step.plan);
+    const bool widens = asked != NULL && strcmp(asked, "fp32") != 0 && strstr(asked, "role:scores") == NULL && model->options.policy == NULL && has_fp32_scores(model->full.plan);
+    if (model->fused == NULL || (!is_told && !widens)) return NULL;
     json_t *rows = json_array(), *own = json_pack("{s:s}", "precision", model->precision);
     json_array_append_new(rows, own);
     if (add_plans(own, model) != DW_OK) json_object_set_new(own, "refused", json_string(dw_context_error(model->context)));
-    json_array_append_new(rows, beside_row(model, "bf16"));
-    if (asked != NULL) add_others(rows, model, asked);
+    if (is_told) json_array_append_new(rows, beside_row(model, "bf16"));
+    if (is_told && asked != NULL) add_others(rows, model, asked);
+    if (widens) add_scores(rows, model, asked);
     compare_layers(rows);
     return rows;
 }

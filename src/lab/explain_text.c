@@ -150,7 +150,7 @@ static void print_beside(text *out, const char *title, const char *plan, const j
         if (i == 0) text_printf(out, " (quantisers %.1f)", json_real_value(json_object_get(costs, "quantize_us")));
     }
     const double us = json_real_value(json_object_get(own, "us")), least = json_real_value(json_object_get(plain, "us"));
-    if (least > 0 && us > least) text_printf(out, "; %s takes %.2f times as long as bf16 at these sizes", member(json_array_get(rows, 0), "precision"), us / least);
+    if (least > 0 && us > least) text_printf(out, "; %s takes %.2f times as long as %s at these sizes", member(json_array_get(rows, 0), "precision"), us / least, member(json_array_get(rows, 1), "precision"));
     text_add(out, "\n");
     const json_t *slower = json_object_get(own, "slower");
     if (json_array_size(slower) > 0) text_add(out, "    layers that take longer than in bf16 by estimate; rules \"LAYER = bf16\" of a policy, for each of those that a + joins, keep them there:\n");

@@ -164,9 +164,42 @@ static void a_precision_that_cannot_be_planned_says_why(void **state) {
     dw_context_destroy(context);
 }
 
+/* Attention that is in fp32, as exported, while layers are not: what bf16 would take is told beside it, and is what explain says of that rule. Where it is asked for, or layers are fp32, too, nothing is. */
+static void scores_in_fp32_are_beside_those_in_bf16(void **state) {
+    static const char heads[] = "graph g\n  symbol s 1..\n  input x f32[2,8,s,64]\n  %1 = attention x, x, x {scale=0.125,causal=true}\n  output y %1\n";
+    static const char *const asked[] = {"bf16", "role:scores=bf16,bf16", "fp32"};
+    double us[COUNT_OF(asked)], beside = 0;
+    size_t told[COUNT_OF(asked)];
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(asked); i++) {
+        dw_graph *graph;
+        dw_model *model;
+        text words;
+        assert_ok(context, dw_graph_parse(context, "g", heads, strlen(heads), &graph));
+        assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = "h200", .dims = "s=2048", .precision = asked[i]}, &model));
+        text_init(&words, context);
+        assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, 1, take_words, &words));
+        json_t *facts = json_loads(text_string(&words), 0, NULL), *rows = json_object_get(facts, "beside");
+        told[i] = json_array_size(rows);
+        us[i] = us_of(facts);
+        if (i == 0) beside = us_of(json_array_get(rows, 1));
+        json_decref(facts);
+        text_free(&words);
+        dw_model_destroy(model);
+    }
+    assert_int_equal(told[0], 2);
+    assert_int_equal(told[1] + told[2], 0);
+    assert_true(fabs(beside - us[1]) < 1e-6 * us[1]);
+    assert_true(us[1] < us[0] / 2 && us[0] == us[2]);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain_tells_what_steps_launch),
+        cmocka_unit_test(scores_in_fp32_are_beside_those_in_bf16),
         cmocka_unit_test(explain_names_what_an_invariant_plan_passes_over),
         cmocka_unit_test(costs_beside_are_those_of_the_other_plans),
         cmocka_unit_test(layers_that_are_slower_than_in_bf16_are_told),

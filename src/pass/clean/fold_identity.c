@@ -95,6 +95,25 @@ static bool is_exact(dw_format from, dw_format to) {
     return has_specials && a->mantissa_bits <= b->mantissa_bits && a->max <= b->max && a_least >= b_least;
 }
 
+static bool is_view_of_one(const ir_node *node) { return (op_get(node->op)->traits & OP_TRAIT_VIEW) != 0 && node->n_in == 1; }
+
+/* What was cast to a format that holds all of it, seen through views: the value of that format; NULL: there is none. */
+static ir_value *below_views(ir_value *x, dw_format format) {
+    while (x->kind == IR_RESULT && is_view_of_one(x->node)) x = x->node->in[0].value;
+    const ir_node *cast = ir_def(x, OP_cast);
+    return cast != NULL && cast->in[0].value->type.format == format && is_exact(format, x->type.format) ? cast->in[0].value : NULL;
+}
+
+/* The views between value and what below_views finds, of that. */
+static dw_status emit_views(ir_graph *graph, ir_value *value, ir_value *narrow, ir_value **made) {
+    const ir_node *node = value->node;
+    *made = narrow;
+    if (!is_view_of_one(node)) return DW_OK;
+    ir_value *from;
+    TRY(emit_views(graph, node->in[0].value, narrow, &from));
+    return ir_emit(graph, node->op, 1, &from, node->attrs.count, node->attrs.items, made);
+}
+
 static dw_status fold_cast(ir_graph *graph, const ir_node *node, ir_value **same) {
     ir_value *x = node->in[0].value;
     dw_format to = node->out[0]->type.format;
@@ -102,6 +121,8 @@ static dw_status fold_cast(ir_graph *graph, const ir_node *node, ir_value **same
         *same = x;
         return DW_OK;
     }
+    ir_value *narrow = below_views(x, to);
+    if (narrow != NULL) return emit_views(graph, x, narrow, same);
     const ir_node *inner = ir_def(x, OP_cast);
     if (inner == NULL || !is_exact(inner->in[0].value->type.format, x->type.format)) return DW_OK;
     return ir_emit_cast(graph, inner->in[0].value, to, same);

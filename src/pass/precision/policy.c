@@ -76,7 +76,7 @@ static dw_status fail_precision(dw_context *context, const char *place, const ch
 typedef struct apart { const char *pattern, *no, *one, *nothing; } apart;
 static const apart aparts[] = {
     [PASS_CACHE] = {"role:cache", "no cache of keys and values is", "one", "the model has no causal attention whose keys and values are cached here"},
-    [PASS_SCORES] = {"role:scores", "no scores of attention are", "they", "each attention of the model is causal, reads caches or has gradients, if there is any"},
+    [PASS_SCORES] = {"role:scores", "no scores of attention are", "they", "each attention of the model is in 16 bits already (bf16), is causal (fp8, mxfp8), reads caches of another format or has gradients, if there is any"},
 };
 
 static dw_format format_apart(const pass_precision_row *row, pass_apart which) { return which == PASS_CACHE ? row->cache : row->scores; }

@@ -16,7 +16,7 @@ dw_status precision_round(ir_graph *graph, ir_node *node);
 /* In a graph with gradients: a sum, and cross_entropy or its gradient, read as bf16 what was bf16. */
 dw_status precision_sum(ir_graph *graph, ir_node *node);
 dw_status precision_loss(ir_graph *graph, ir_node *node);
-/* Where it has one for role:scores: queries and keys of attention that is not causal (scores.c). */
+/* Where it has one for role:scores: queries and keys of attention (scores.c). */
 dw_status precision_scores(ir_graph *graph, const pass_options *options);
 /* made, a lowered layer's result or the result itself, takes the result's place, but where layers are looked at alone, beside the graph as it is; where layers are probed, it is. */
 dw_status precision_take_place(ir_graph *graph, const pass_options *options, const char *layer, ir_value *result, ir_value *made);
