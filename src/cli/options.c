@@ -81,6 +81,9 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
         const int is_prompt = found == 0 && (strcmp(options[index[at]].name, "ids") == 0 || strcmp(options[index[at]].name, "prompt") == 0);
         if (is_prompt && cli->prompt_count == CLI_MOST_PROMPTS) return cli_refuse("more than %d prompts are given", CLI_MOST_PROMPTS);
         if (is_prompt) cli->prompts[cli->prompt_count++] = optarg;
+        const char *const *given = found == 0 ? (const char **)(void *)((char *)cli + options[index[at]].member) : &cli->out;
+        if ((found == 0 || found == 'o') && !is_prompt && *given != NULL && **given != '\0')
+            return cli_refuse("--%s is given twice, as %s and as %s: give it once%s", found == 0 ? names[index[at]] : "out", *given, optarg, strchr(*given, '=') != NULL ? ", with commas between" : "");
         if (found == 0) *(const char **)(void *)((char *)cli + options[index[at]].member) = options[index[at]].value ? optarg : "";
         else if (found == 'o') cli->out = optarg;
         else if (found == 'h') cli->help = "";
@@ -92,6 +95,17 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
     for (; optind < argc; optind++) {
         if (command->operand == NULL || cli->file != NULL) return cli_refuse("'%s' is one operand too many", argv[optind]);
         cli->file = argv[optind];
+    }
+    return -1;
+}
+
+/* Of sizes each has one: "s=1,s=2" would be another model than one of the two, and nothing at all is no size. */
+static int check_sizes(const char *words) {
+    if (*words == '\0') return cli_refuse("--dim: expected name=size, comma-separated");
+    for (const char *at = words; at != NULL; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL) {
+        const size_t length = strcspn(at, "=,");
+        for (const char *next = strchr(at, ','); next != NULL; next = strchr(next + 1, ','))
+            if (at[length] == '=' && strncmp(next + 1, at, length + 1) == 0) return cli_refuse("--dim %s: %.*s has two sizes", words, (int)length, at);
     }
     return -1;
 }
@@ -118,6 +132,7 @@ int cli_parse(int argc, char **argv, cli *cli) {
             print_help(&commands[i]);
             return CLI_DONE;
         }
+        if (cli->dim != NULL && (code = check_sizes(cli->dim)) >= 0) return code;
         if (commands[i].operand != NULL && cli->file == NULL && cli->operators == NULL)
             return cli_refuse("%s needs a file; see 'deepwell %s --help'", commands[i].name, commands[i].name);
         return -1;
