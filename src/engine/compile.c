@@ -217,6 +217,27 @@ static dw_status warn_unused(dw_model *model, const kernel_row *row)
     return status;
 }
 
+bool engine_has_fp32_scores(const ir_node *node)
+{
+    return node->op == OP_attention && node->n_out == 1 && ir_in(node, ATTENTION_Q)->type.format == DW_FORMAT_f32 && ir_in(node, ATTENTION_K)->type.format == DW_FORMAT_f32;
+}
+
+/* GPUs have no fast kernel for attention in fp32. Where layers were to be in fewer bits, it alone can be most of a run. */
+static void warn_fp32_scores(const dw_model *model)
+{
+    const plan *plan = model->full.plan;
+    const char *asked = model->options.precision;
+    double scores = 0, all = 0;
+    if (plan == NULL || model->chip.kind == CHIP_CPU || asked == NULL || strcmp(asked, "fp32") == 0 || model->flags & DW_MODEL_PLAN_ONLY) return;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        all += plan->steps[i].seconds;
+        scores += engine_has_fp32_scores(plan->steps[i].node) ? plan->steps[i].seconds : 0;
+    }
+    if (scores > all / 5)
+        base_log(model->context, DW_LOG_WARNING, "attention of %s is in fp32, as it was exported, and by estimate %.0f %% of a run: the precision 'role:scores=bf16,%s' runs it on tensor cores, and so does an export in bf16", model->captured->name,
+                 100 * scores / all, asked);
+}
+
 static dw_status load_generation(dw_model *model, pool *pool)
 {
     if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
@@ -230,6 +251,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     find_alone(model, options->kernels);
     TRY(plan_by_policy(model, plan_all));
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
+    warn_fp32_scores(model);
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     if (model->fused->weights != NULL) TRY(ir_weights_check(model->fused->weights, pool));

@@ -139,10 +139,8 @@ static void add_others(json_t *rows, const dw_model *model, const char *asked) {
 
 /* Does the plan multiply queries by keys in fp32, as exported? */
 static bool has_fp32_scores(const plan *plan) {
-    for (int i = 0; plan != NULL && i < plan->step_count; i++) {
-        const ir_node *node = plan->steps[i].node;
-        if (node->op == OP_attention && node->n_out == 1 && ir_in(node, 0)->type.format == DW_FORMAT_f32 && ir_in(node, 1)->type.format == DW_FORMAT_f32) return true;
-    }
+    for (int i = 0; plan != NULL && i < plan->step_count; i++)
+        if (engine_has_fp32_scores(plan->steps[i].node)) return true;
     return false;
 }
 

@@ -163,4 +163,39 @@ static void test_released(void **state) {
     dw_context_destroy(context);
 }
 
-int main(void) { return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits), cmocka_unit_test(test_weights_there), cmocka_unit_test(test_released)}), NULL, NULL); }
+/* ---- attention in fp32 on a GPU ---- */
+
+typedef struct warnings { int count; char last[512]; } warnings;
+
+static void keep_warning(void *user, dw_log_level level, const char *line) {
+    warnings *seen = user;
+    if (level != DW_LOG_WARNING) return;
+    seen->count++;
+    snprintf(seen->last, sizeof seen->last, "%s", line);
+}
+
+/* Where it is most of a run and layers are not in fp32, the rule that mends it is named; on the CPU, in bf16, or where nothing was asked for, nothing is. */
+static void test_fp32_scores_are_warned_of(void **state) {
+    (void)state;
+    static const char heads[] = "graph heads\n  symbol s 1..\n  input x f32[1,8,s,64]\n  %1 = attention x, x, x {scale=0.125}\n  output y %1\n";
+    static const struct { const char *device, *precision; bool warned; } cases[] = {
+        {"sim:h200", "mxfp8", true}, {"sim:h200", "role:scores=bf16,mxfp8", false}, {"sim:h200", "fp32", false}, {"sim:h200", NULL, false}, {"cpu", "mxfp8", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        warnings seen = {0};
+        dw_context *context;
+        dw_graph *graph;
+        dw_model *model;
+        assert_int_equal(dw_context_create(&(dw_context_options){.log = keep_warning, .log_user = &seen}, &context), DW_OK);
+        assert_ok(context, dw_graph_parse(context, "heads", heads, strlen(heads), &graph));
+        assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = cases[i].device, .precision = cases[i].precision, .dims = "s=1024"}, &model));
+        assert_int_equal(seen.count, cases[i].warned);
+        if (cases[i].warned) assert_string_equal(seen.last, "attention of heads is in fp32, as it was exported, and by estimate 100 % of a run: the precision 'role:scores=bf16,mxfp8' runs it on tensor cores, and so does an export in bf16");
+        dw_model_destroy(model);
+        dw_context_destroy(context);
+    }
+}
+
+int main(void) {
+    return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits), cmocka_unit_test(test_weights_there), cmocka_unit_test(test_released), cmocka_unit_test(test_fp32_scores_are_warned_of)}), NULL, NULL);
+}
