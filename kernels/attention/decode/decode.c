@@ -10,7 +10,8 @@ typedef struct decode_entry {
     dw_format format;
     const char *entry;
     int width, value_width, rows, stages, blocks;
-    bool general, codes;
+    bool general;
+    int codes;
 } decode_entry;
 
 /* Of a format narrower ones first, and of those that are as wide ones of fewer rows. */
@@ -23,8 +24,10 @@ static const decode_entry entries[] = {
 #undef ATTENTION_DECODE
 };
 
+static int codes_of(dw_format format) { return format == DW_FORMAT_fp8_1x128 ? DECODE_E4M3 : format == DW_FORMAT_mxfp8 ? DECODE_MXFP8 : format == DW_FORMAT_nvfp4 ? DECODE_NVFP4 : DECODE_PLAIN; }
+
 static uint32_t shared_bytes(const decode_entry *e) {
-    const int stage = e->codes ? 2 * DECODE_KEYS * DECODE_CODES + DECODE_SCALE_BYTES : DECODE_KEYS * (e->width + e->value_width) * 2;
+    const int stage = e->codes ? 2 * DECODE_KEYS * DECODE_ROW_BYTES(e->codes) + DECODE_SCALE_BYTES : DECODE_KEYS * (e->width + e->value_width) * 2;
     return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
 }
 
@@ -45,7 +48,8 @@ static decode_division divide(const op_call *call) {
 /* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. */
 static const decode_entry *find_entry(const op_call *call, const chip_caps *chip) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
-    const bool general = attention_is_general(call), codes = dw_format_is_block(call->in[ATTENTION_K]->format);
+    const bool general = attention_is_general(call);
+    const int codes = codes_of(call->in[ATTENTION_K]->format);
     const int64_t rows = divide(call).rows;
     const decode_entry *first = NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
@@ -59,41 +63,64 @@ static const decode_entry *find_entry(const op_call *call, const chip_caps *chip
 
 /* ---- what is taken ---- */
 
-/* Of keys and values in blocks those whose row of a head has one scale, and lies in pieces of 16 bytes. */
-const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
+/* Of keys and values in blocks: fp8_1x128 whose row of a head has one scale, and lies in pieces of 16 bytes; mxfp8 and nvfp4 of heads as wide as entries, which position alone hides. */
+static const char *refuses_blocks(const kernel_problem *problem, text *why) {
+    const op_type *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
     op_type types[2];
-    const op_type *in[ATTENTION_OPERANDS], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
+    const op_type *in[ATTENTION_OPERANDS];
     int64_t width, value_width;
-    if (attention_refuses_uncached(problem) != NULL) return attention_refuses_uncached(problem);
-    if (!dw_format_is_block(k->format)) return attention_reject_halves(problem, why);
-    if (k->format != DW_FORMAT_fp8_1x128) {
-        text_printf(why, "k and v are %s; of blocks it reads fp8_1x128", dw_format_name(k->format));
+    if (codes_of(k->format) == DECODE_PLAIN || k->format != v->format) {
+        text_printf(why, "k is %s and v %s; of blocks it reads fp8_1x128, mxfp8 and nvfp4, both of one format", dw_format_name(k->format), dw_format_name(v->format));
         return text_string(why);
     }
+    if (k->scale_layout != DW_SCALE_plain || v->scale_layout != DW_SCALE_plain) return "scales of k and v lie in tiles, and it reads plain ones";
     kernel_problem plain = attention_without_blocks(problem, types, in);
     types[0].format = types[1].format = problem->in[ATTENTION_Q]->format;
     const char *reason = attention_reject_halves(&plain, why);
+    if (reason == NULL && k->format != DW_FORMAT_fp8_1x128) reason = attention_refuses_scores_of_codes(problem);
     if (reason != NULL || !dim_is_constant(k->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return reason;
-    if (width % 16 == 0 && value_width % 16 == 0 && width <= DECODE_CODES && value_width <= DECODE_CODES) return NULL;
-    text_printf(why, "heads are %lld and %lld wide; of fp8_1x128 it takes multiples of 16 up to %d", (long long)width, (long long)value_width, DECODE_CODES);
+    if (k->format == DW_FORMAT_fp8_1x128) {
+        if (width % 16 == 0 && value_width % 16 == 0 && width <= DECODE_CODES && value_width <= DECODE_CODES) return NULL;
+        text_printf(why, "heads are %lld and %lld wide; of fp8_1x128 it takes multiples of 16 up to %d", (long long)width, (long long)value_width, DECODE_CODES);
+    } else {
+        if (width == value_width && (width == DECODE_CODES / 2 || width == DECODE_CODES)) return NULL;
+        text_printf(why, "heads are %lld and %lld wide; of %s it takes both %d or both %d", (long long)width, (long long)value_width, dw_format_name(k->format), DECODE_CODES / 2, DECODE_CODES);
+    }
     return text_string(why);
+}
+
+const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = attention_refuses_uncached(problem);
+    if (reason != NULL) return reason;
+    return dw_format_is_block(problem->in[ATTENTION_K]->format) ? refuses_blocks(problem, why) : attention_reject_halves(problem, why);
 }
 
 /* ---- how long ---- */
 
 /* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100 and an H200: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
+    static const double parts[] = {[DECODE_PLAIN] = 0.97, [DECODE_E4M3] = 0.9, [DECODE_MXFP8] = 0.8, [DECODE_NVFP4] = 0.48};
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    const bool codes = dw_format_is_block(k->format);
-    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.9 : 0.97;
-    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (part * chip_bytes_per_s(run->chip));
+    const int codes = codes_of(k->format);
+    const double width = (double)(k->dims[3] + v->dims[3]), scales = 2 * DECODE_SCALE_ROW_BYTES(codes, (double)k->dims[3]);
+    const double bytes = codes == DECODE_PLAIN ? width * 2 : codes == DECODE_NVFP4 ? width / 2 + scales : width + scales;
+    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (parts[codes] * chip_bytes_per_s(run->chip));
+}
+
+/* Keys of which a row or page must hold a multiple, so that its scales lie in pieces of 16 bytes. */
+static int64_t keys_of_piece(const op_call *call) {
+    const dw_tensor *k = call->in[ATTENTION_K];
+    const int64_t bytes = DECODE_SCALE_ROW_BYTES(codes_of(k->format), k->dims[3]);
+    return bytes >= 16 ? 1 : 16 / bytes;
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
-    const int64_t keys = attention_slots(&run->call), page = run->call.in[ATTENTION_K]->dims[2];
+    const dw_tensor *k = run->call.in[ATTENTION_K];
+    const int64_t keys = attention_slots(&run->call), page = k->dims[2];
     const char *reason = attention_lacks_maps(&run->call, why);
     if (reason != NULL) return reason;
-    if (dw_format_is_block(run->call.in[ATTENTION_K]->format) && page % 4 != 0) return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of 4", (long long)page);
+    if (dw_format_is_block(k->format) && page % keys_of_piece(&run->call) != 0)
+        return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of %lld", (long long)page, (long long)keys_of_piece(&run->call));
     if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
     if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return NULL;
     return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
@@ -109,18 +136,19 @@ int64_t attention_decode_rows(const kernel_run *run) {
 
 /* ---- the launch ---- */
 
-/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. L2 is asked for 128 bytes, a row of the box of the widest heads: with 256 each row of it asks for a neighbour that comes by a request of its own. */
-static void take_code_maps(kernel_launch *launch, const kernel_run *run, int index, const void *of_codes, const void *of_scales) {
+/* The maps of codes in boxes of rows, and of their scales, some to a row. L2 is asked for 128 bytes, a row of the box of the widest heads: with 256 each row of it asks for a neighbour that comes by a request of its own. */
+static void take_code_maps(kernel_launch *launch, const kernel_run *run, int index, int codes, const void *of_codes, const void *of_scales) {
     const dw_tensor *x = run->call.in[index];
-    const uint64_t width = (uint64_t)x->dims[3], slots = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], rows = (uint64_t)x->dims[0];
+    const uint64_t row = (uint64_t)x->dims[3] / (codes == DECODE_NVFP4 ? 2 : 1), slots = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], rows = (uint64_t)x->dims[0];
+    const uint64_t scales = (uint64_t)DECODE_SCALE_ROW_BYTES(codes, x->dims[3]);
     launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_128,
-        .dims = {width, slots, heads, rows}, .strides = {width, width * slots, width * slots * heads}, .box = {DECODE_CODES, DECODE_KEYS, 1, 1},
+        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = codes == DECODE_NVFP4 ? KERNEL_SWIZZLE_64 : KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_128,
+        .dims = {row, slots, heads, rows}, .strides = {row, row * slots, row * slots * heads}, .box = {DECODE_ROW_BYTES(codes), DECODE_KEYS, 1, 1},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_codes, 0);
     launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)index, .of_scales = true, .type = KERNEL_MAP_F32, .rank = 4, .swizzle = KERNEL_SWIZZLE_NONE, .promotion = KERNEL_PROMOTION_NONE,
-        .dims = {slots, heads, rows, 1}, .strides = {slots * 4, slots * heads * 4, slots * heads * rows * 4}, .box = {DECODE_KEYS, 1, 1, 1},
+        .operand = (uint16_t)index, .of_scales = true, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_NONE, .promotion = KERNEL_PROMOTION_NONE,
+        .dims = {slots * scales, heads, rows, 1}, .strides = {slots * scales, slots * heads * scales, slots * heads * rows * scales}, .box = {(uint32_t)(DECODE_KEYS * scales), 1, 1, 1},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_scales, 0);
 }
@@ -163,8 +191,8 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     g->queries = (int32_t)d.together;
     attention_take_blocks(&launch, run, &g->call, &g->blocks);
     if (e->codes) {
-        take_code_maps(&launch, run, ATTENTION_K, g->map_k, g->map_k_scales);
-        take_code_maps(&launch, run, ATTENTION_V, g->map_v, g->map_v_scales);
+        take_code_maps(&launch, run, ATTENTION_K, e->codes, g->map_k, g->map_k_scales);
+        take_code_maps(&launch, run, ATTENTION_V, e->codes, g->map_v, g->map_v_scales);
     } else {
         attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);
         attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);

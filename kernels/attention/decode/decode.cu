@@ -14,195 +14,15 @@
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product (beside codes to f16), their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
  * the keys of no weight. What bounds it is memory. Registers and speed: README.md. */
-#include "kernels/attention/decode/decode.h"
-#include "kernels/attention/scores.cuh"
-#include "kernels/gpu/ptx/cluster.cuh"
-#include "kernels/gpu/ptx/half.cuh"
-#include "kernels/gpu/ptx/mma.cuh"
-#include "kernels/gpu/ptx/movmatrix.cuh"
-#include "kernels/gpu/ptx/tma.cuh"
+#include "kernels/attention/decode/codes.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
-
-enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
-
-/* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. rows: of a tile, 8 or 16. */
-typedef struct decode_shape {
-    int element, width, value_width, rows, stages;
-    int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
-    int codes;                    /* keys and values are in fp8_1x128, a block to a row */
-} decode_shape;
-
-/* MOST_BUNCHES: of 8 rows, which are columns of products. MOST_SUMS: of a lane, [16 columns][bunches][4]; MOST_KEPT: pairs of q in registers. */
-enum { MOST_BUNCHES = ROWS / 8, MOST_SUMS = 256 / 16 * MOST_BUNCHES, MOST_KEPT = 128 / 16, Q_BYTES = 32 * 8 };
-
-INLINE int bunches(const decode_shape s) { return s.rows / 8; }
-INLINE int keeps_q(const decode_shape s) { return s.rows == 8 && s.width <= 128; }
-INLINE int key_bytes(const decode_shape s) { return s.codes ? KEYS * DECODE_CODES : KEYS * s.width * 2; }
-INLINE int stage_bytes(const decode_shape s) { return s.codes ? 2 * KEYS * DECODE_CODES : KEYS * (s.width + s.value_width) * 2; }
-INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYTES : 0; }
-INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
-
-/* Addresses in smem. q as the second operand of products: of each 16 columns 8 bytes of each lane for each bunch of rows. Sums [warps][rows][pitch] come to lie where the rings were; of
- * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
-typedef struct decode_smem { uint32_t ring, q, scales, full, maxes, totals, factors, ends; } decode_smem;
-
-INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
-    decode_smem m;
-    m.ring = base;
-    m.q = m.ring + WARPS * s.stages * stage_bytes(s);
-    m.scales = m.q + s.width / 16 * bunches(s) * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
-    m.full = m.scales + WARPS * s.stages * scale_bytes(s);
-    m.maxes = m.full + DECODE_BARRIER_BYTES;
-    m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
-    m.factors = m.totals + (WARPS + 1) * ROWS * 4;
-    m.ends = m.factors + ROWS * SPLITS * 4;
-    return m;
-}
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/tma.cuh"
 
 /* A warp's own ring: its lanes read a stage and fill it again. */
 INLINE ring_barriers ring_of(const decode_shape s, decode_smem m, int warp) {
     const ring_barriers ring = {m.full + warp * s.stages * BARRIER_BYTES, 0};
     return ring;
-}
-
-/* ---- rows ---- */
-
-/* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees, by see_tile. */
-typedef struct decode_tile { attention_view view; int batch, group, first_head, heads, first_query, rows; } decode_tile;
-
-INLINE int head_of(const decode_tile *tile, int row) { return tile->first_head + row % tile->heads; }
-INLINE int query_of(const decode_tile *tile, int row) { return tile->first_query + row / tile->heads; }
-
-/* Several queries are taken together where they have neither rows nor positions, so the first sees the first key and the last the last one. */
-INLINE attention_view view_of_queries(const attention_arguments *p, int batch, int first, int count) {
-    if (count == 1) return view_of(p, batch, first);
-    attention_view from = view_from(p, batch, first + p->offset, false), to = view_from(p, batch, first + count - 1 + p->offset, false);
-    int end = to.count > 0 ? to.start + to.count : (int)p->keys;
-    from.start = from.count > 0 ? from.start : 0;
-    from.count = max(end - from.start, 0);
-    return from;
-}
-
-INLINE decode_tile tile_at(const attention_decode_arguments *g, int index) {
-    const attention_arguments *p = &g->call;
-    int shared = (int)p->shared_heads, groups = (int)p->heads / shared, bunches = ((int)p->queries + g->queries - 1) / g->queries, part = index % g->parts;
-    decode_tile tile;
-    tile.group = index / g->parts % groups;
-    tile.first_query = index / g->parts / groups % bunches * g->queries;
-    tile.batch = index / g->parts / groups / bunches;
-    tile.heads = min(shared - part * ROWS, ROWS);
-    tile.first_head = tile.group * shared + part * ROWS;
-    int queries = min(g->queries, (int)p->queries - tile.first_query);
-    tile.rows = queries * tile.heads;
-    return tile;
-}
-
-/* Reads rows and positions. */
-INLINE void see_tile(const attention_arguments *p, decode_tile *tile) { tile->view = view_of_queries(p, tile->batch, tile->first_query, tile->rows / tile->heads); }
-
-INLINE attention_view view_of_row(const attention_decode_arguments *g, const decode_tile *tile, int row) {
-    return g->queries == 1 ? tile->view : view_from(&g->call, tile->batch, query_of(tile, row) + g->call.offset, false);
-}
-
-INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, int row) {
-    return p->q.data + 2 * (tile->batch * p->q_strides[0] + head_of(tile, row) * p->q_strides[1] + query_of(tile, row) * p->q_strides[2]);
-}
-
-/* The rows of a lane, 8 bunch + 2 (lane % 4) and the next, and what they have come to. factor: of products, that makes them scores. sum: of this lane's keys. reach: a power of 2 that weights of codes are multiplied
- * by, so that f16 has room for them. inner: the slots that all rows see. */
-typedef struct decode_rows {
-    int start[2 * MOST_BUNCHES], count[2 * MOST_BUNCHES], base[2 * MOST_BUNCHES], inner_start, inner_count;
-    float factor[2 * MOST_BUNCHES], max[2 * MOST_BUNCHES], sum[2 * MOST_BUNCHES], reach[2 * MOST_BUNCHES];
-} decode_rows;
-
-INLINE int row_at(int i) { return i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2; }
-
-INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile) {
-    decode_rows rows;
-    const attention_view first = view_of_row(g, tile, 0), last = view_of_row(g, tile, tile->rows - 1);
-    rows.inner_start = g->queries == 1 ? first.start : last.start;
-    rows.inner_count = g->queries == 1 ? first.count : first.start + first.count - last.start;
-#pragma unroll
-    for (int i = 0; i < 2 * bunches(s); i++) {
-        attention_view view = {0, 0, 0, 0};
-        if (row_at(i) < tile->rows) view = view_of_row(g, tile, row_at(i));
-        rows.start[i] = view.start;
-        rows.count[i] = view.count;
-        rows.base[i] = view.base;
-        rows.factor[i] = s.general ? 1 : g->call.scale * LOG2_E;
-        rows.max[i] = -INFINITE;
-        rows.sum[i] = 0;
-        rows.reach[i] = 1;
-    }
-    return rows;
-}
-
-/* ---- queries ---- */
-
-/* A power of 2 by which the largest of x, where that is finite, comes to lie in [2^to, 2^(to + 1)), or comes near it. */
-INLINE float power_to(float x, const int to) {
-    const int exponent = (int)(__float_as_uint(x) >> 23) - 127, by = to - exponent;
-    return __uint_as_float((uint32_t)(min(max(by, -100), 100) + 127) << 23);
-}
-
-INLINE float inverse_power(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
-
-/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of row lane / 4 of each bunch; beside codes, of which a lane reads 16 at once, of each 64 columns those 16 (lane % 4) + 4 step and 2 further. */
-INLINE int q_column(const decode_shape s, int step, int far) {
-    const int t = threadIdx.x % 4;
-    return s.codes ? step / 4 * 64 + t * 16 + step % 4 * 4 + far * 2 : step * 16 + t * 2 + far * 8;
-}
-
-INLINE uint32_t q_pair(const attention_decode_arguments *g, const decode_shape s, uint64_t q, int step, int far) {
-    const int col = q_column(s, step, far);
-    return q != 0 && col < g->call.width ? *(const uint32_t *)(q + col * 2) : 0;
-}
-
-INLINE float2 numbers_of(const decode_shape s, uint32_t pair) {
-    if (s.element == ELEMENT_BF16) return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
-    return make_float2(cvt_f32_f16((uint16_t)pair), cvt_f32_f16((uint16_t)(pair >> 16)));
-}
-
-/* Beside codes q is in f16, each row by a power of 2 below its largest number, so nothing is rounded that fp32 sums would show; all warps find these powers, each stores a part. */
-INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, decode_rows *rows) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int n = 0; n < bunches(s); n++) {
-        const int row = n * 8 + lane / 4;
-        const uint64_t q = row < tile->rows ? q_of_row(&g->call, tile, row) : 0;
-        float up = 1;
-        if (s.codes) {
-            float most = 0;
-#pragma unroll
-            for (int i = 0; i < s.width / 8; i++) {
-                const float2 x = numbers_of(s, q_pair(g, s, q, i / 2, i % 2));
-                if (fabsf(x.x) < INFINITE) most = fmaxf(most, fabsf(x.x));
-                if (fabsf(x.y) < INFINITE) most = fmaxf(most, fabsf(x.y));
-            }
-            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-            up = power_to(most, 15);
-            rows->factor[2 * n] *= __shfl_sync(0xffffffff, inverse_power(up), lane % 4 * 8);
-            rows->factor[2 * n + 1] *= __shfl_sync(0xffffffff, inverse_power(up), lane % 4 * 8 + 4);
-        }
-#pragma unroll
-        for (int step = threadIdx.x / 32; step < s.width / 16; step += WARPS) {
-            uint32_t pair[2];
-#pragma unroll
-            for (int far = 0; far < 2; far++) {
-                pair[far] = q_pair(g, s, q, step, far);
-                if (!s.codes) continue;
-                const float2 x = numbers_of(s, pair[far]);
-                pair[far] = cvt_f16x2(x.x * up, x.y * up);
-            }
-            st_shared_u32x2(m.q + (n * (s.width / 16) + step) * Q_BYTES + lane * 8, pair[0], pair[1]);
-        }
-    }
-}
-
-INLINE uint2 q_at(const decode_shape s, uint32_t q, int n, int step) {
-    const float2 pairs = ld_shared_f32x2(q + (n * (s.width / 16) + step) * Q_BYTES + threadIdx.x % 32 * 8);
-    return make_uint2(__float_as_uint(pairs.x), __float_as_uint(pairs.y));
 }
 
 /* ---- keys ---- */
@@ -233,12 +53,12 @@ INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *
 /* By one lane. Behind the last page, of one that is not there, are zeros. */
 INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
     const int row = at.row < 0 ? g->call.pages : at.row, slot = at.slot;
-    mbarrier_arrive_expect(full, s.codes ? stage_bytes(s) + 2 * KEYS * 4 : stage_bytes(s));
+    mbarrier_arrive_expect(full, s.codes ? stage_bytes(s) + 2 * KEYS * scale_row_bytes(s) : stage_bytes(s));
     if (s.codes) {
         tma_load_4d(stage, (const tensor_map *)g->map_k, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
-        tma_load_4d(scales, (const tensor_map *)g->map_k_scales, full, slot, tile->group, row, 0, TMA_EVICT_FIRST);
+        tma_load_4d(scales, (const tensor_map *)g->map_k_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
         tma_load_4d(stage + key_bytes(s), (const tensor_map *)g->map_v, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
-        tma_load_4d(scales + DECODE_SCALES, (const tensor_map *)g->map_v_scales, full, slot, tile->group, row, 0, TMA_EVICT_FIRST);
+        tma_load_4d(scales + DECODE_SCALES, (const tensor_map *)g->map_v_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
         return;
     }
 #pragma unroll
@@ -248,94 +68,6 @@ INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s,
 #pragma unroll
     for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
         tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_v, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
-}
-
-/* ---- products: of a block's 16 keys, or of 16 columns of its values, with bunches of 8 rows ---- */
-
-/* d += a b, of 16 x 16 and 16 x 8. */
-INLINE void multiply(const decode_shape s, float *d, uint4 a, uint32_t b_low, uint32_t b_high) {
-    if (s.element == ELEMENT_BF16 && !s.codes) mma_bf16(d, a.x, a.y, a.z, a.w, b_low, b_high);
-    else mma_f16(d, a.x, a.y, a.z, a.w, b_low, b_high);
-}
-
-/* Two codes of e4m3 of a word, the lower or the upper ones, as a pair of f16, exactly. */
-INLINE uint32_t pair_of(uint32_t codes, const int upper) { return cvt_f16x2_e4m3x2((uint16_t)(codes >> 16 * upper)); }
-
-/* scores [bunches][4]: of key lane / 4 for rows 2 (lane % 4) and the next, and of the key 8 further. k: [16, width] smem; kept: q in registers, where it is. */
-INLINE void multiply_keys(const decode_shape s, uint32_t q, const uint2 *kept, uint32_t k, float (*scores)[4]) {
-    const int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
-    const uint32_t at = k + key * ROW_BYTES, place = (lane / 16 ^ lane % 8) << 4;
-#pragma unroll
-    for (int i = 0; i < 4 * bunches(s); i++) scores[i / 4][i % 4] = 0;
-#pragma unroll
-    for (int step = 0; step < s.width / 16; step++) {
-        const uint4 a = ldmatrix_x4(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
-#pragma unroll
-        for (int n = 0; n < bunches(s); n++) {
-            const uint2 b = keeps_q(s) ? kept[step] : q_at(s, q, n, step);
-            multiply(s, scores[n], a, b.x, b.y);
-        }
-    }
-}
-
-/* The same of codes [16, 128] smem: a lane reads 16 of a key at once, which are four steps. */
-INLINE void multiply_codes(const decode_shape s, uint32_t q, const uint2 *kept, uint32_t k, float (*scores)[4]) {
-    const int lane = threadIdx.x % 32;
-    const uint32_t at = k + lane / 4 * DECODE_CODES;
-#pragma unroll
-    for (int i = 0; i < 4 * bunches(s); i++) scores[i / 4][i % 4] = 0;
-#pragma unroll
-    for (int part = 0; part < s.width / 64; part++) {
-        const uint32_t place = (part * 4 + lane % 4 ^ lane / 4) << 4;
-        const uint4 low = ld_shared_u32x4(at + place), high = ld_shared_u32x4(at + 8 * DECODE_CODES + place);
-        const uint32_t lows[4] = {low.x, low.y, low.z, low.w}, highs[4] = {high.x, high.y, high.z, high.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int step = part * 4 + i;
-            const uint4 a = {pair_of(lows[i], 0), pair_of(highs[i], 0), pair_of(lows[i], 1), pair_of(highs[i], 1)};
-#pragma unroll
-            for (int n = 0; n < bunches(s); n++) {
-                const uint2 b = keeps_q(s) ? kept[step] : q_at(s, q, n, step);
-                multiply(s, scores[n], a, b.x, b.y);
-            }
-        }
-    }
-}
-
-/* Weights [16 keys, 8 rows] as they come of scores become the second operand of products with values. */
-INLINE uint2 weights_of(const decode_shape s, const float *weights) {
-    const bool bf16 = s.element == ELEMENT_BF16 && !s.codes;
-    const uint32_t low = bf16 ? cvt_bf16x2(weights[0], weights[1]) : cvt_f16x2(weights[0], weights[1]), high = bf16 ? cvt_bf16x2(weights[2], weights[3]) : cvt_f16x2(weights[2], weights[3]);
-    return make_uint2(movmatrix_transposed(low), movmatrix_transposed(high));
-}
-
-/* sums [16 columns][bunches][4]: of columns lane / 4 and 8 further, of rows as scores. v: [16, value_width] smem. */
-INLINE void add_values(const decode_shape s, const uint2 *weights, uint32_t v, float (*sums)[4]) {
-    const int lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
-    const uint32_t at = v + key * ROW_BYTES, place = (lane / 8 % 2 ^ lane % 8) << 4;
-#pragma unroll
-    for (int step = 0; step < s.value_width / 16; step++) {
-        const uint4 a = ldmatrix_x4_transposed(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
-#pragma unroll
-        for (int n = 0; n < bunches(s); n++) multiply(s, sums[step * bunches(s) + n], a, weights[n].x, weights[n].y);
-    }
-}
-
-/* The same of codes [16, 128] smem. Two columns lie in the 16 bits that are turned together, so that of each 16 columns a lane has sums of 2 (lane / 4) and the next. */
-INLINE void add_codes(const decode_shape s, const uint2 *weights, uint32_t v, float (*sums)[4]) {
-    const int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
-#pragma unroll
-    for (int step = 0; step < s.value_width / 32; step++) {
-        const uint4 codes = ldmatrix_x4_transposed(v + key * DECODE_CODES + ((step * 2 + lane / 16 ^ key % 8) << 4));
-        const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32_t low = __byte_perm(words[2 * i], 0, 0x3120), high = __byte_perm(words[2 * i + 1], 0, 0x3120);
-            const uint4 a = {pair_of(low, 0), pair_of(low, 1), pair_of(high, 0), pair_of(high, 1)};
-#pragma unroll
-            for (int n = 0; n < bunches(s); n++) multiply(s, sums[(step * 2 + i) * bunches(s) + n], a, weights[n].x, weights[n].y);
-        }
-    }
 }
 
 /* ---- scores and weights ---- */
@@ -352,11 +84,12 @@ INLINE float sink_unit(const decode_shape s) { return s.general ? 1 : LOG2_E; }
 INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, uint32_t scales, bool gone, float (*scores)[4]) {
     const attention_arguments *p = &g->call;
     const int lane = threadIdx.x % 32, slots = (int)p->keys;
-    const float scale[2] = {s.codes ? ld_shared_f32(scales + lane / 4 * 4) : 1, s.codes ? ld_shared_f32(scales + (lane / 4 + 8) * 4) : 1};
+    const bool scaled = s.codes == DECODE_E4M3;
+    const float scale[2] = {scaled ? ld_shared_f32(scales + lane / 4 * 4) : 1, scaled ? ld_shared_f32(scales + (lane / 4 + 8) * 4) : 1};
 #pragma unroll
     for (int i = 0; i < 4 * bunches(s); i++) {
         scores[i / 4][i % 4] *= rows->factor[i / 4 * 2 + i % 2];
-        if (s.codes) scores[i / 4][i % 4] *= scale[i % 4 / 2];
+        if (scaled) scores[i / 4][i % 4] *= scale[i % 4 / 2];
     }
     int inner = slot - rows->inner_start;
     if (inner < 0) inner += slots;
@@ -423,29 +156,42 @@ INLINE uint32_t soften(const decode_shape s, decode_rows *rows, float (*scores)[
     return grown;
 }
 
-/* Weights times the scales of values, and times the reach of their row: so that the largest is 2^REACH where the row has another largest score, or f16 would end. So what is lost of small ones is
- * small beside what the sum has. */
-INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scales, uint32_t grown, float (*weights)[4], float (*sums)[4]) {
+/* Weights times the scales of values, of each block that has one, and times the reach of their row: so that the largest is 2^REACH where the row has another largest score, or f16 would end. So what is lost of
+ * small ones is small beside what the sum has. Values in nvfp4 are multiplied by their scales themselves. scaled [parts][bunches][4]. */
+INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scales, uint32_t grown, const float (*weights)[4], float (*scaled)[MOST_BUNCHES][4], float (*sums)[4]) {
     const int lane = threadIdx.x % 32;
-    const float scale[2] = {ld_shared_f32(scales + lane / 4 * 4), ld_shared_f32(scales + (lane / 4 + 8) * 4)};
+    uint32_t words[2] = {0, 0};
     bool beyond = grown != 0;
+    if (s.codes == DECODE_MXFP8) words[0] = scales_of_row(s, scales, lane / 4), words[1] = scales_of_row(s, scales, lane / 4 + 8);
 #pragma unroll
-    for (int r = 0; r < 2 * bunches(s); r++) {
-        float *low = &weights[r / 2][r % 2], *high = &weights[r / 2][2 + r % 2];
-        *low *= scale[0] * rows->reach[r], *high *= scale[1] * rows->reach[r];
-        beyond = beyond || fmaxf(fabsf(*low), fabsf(*high)) > END_OF_REACH;
+    for (int part = 0; part < weight_parts(s); part++) {
+        float scale[2] = {1, 1};
+#pragma unroll
+        for (int far = 0; far < 2; far++) {
+            if (s.codes == DECODE_E4M3) scale[far] = ld_shared_f32(scales + (lane / 4 + 8 * far) * 4);
+            if (s.codes == DECODE_MXFP8) scale[far] = e8m0_of(words[far], part);
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * bunches(s); i++) {
+            float *to = &scaled[part][i / 4][i % 4];
+            *to = s.codes == DECODE_NVFP4 ? weights[i / 4][i % 4] : weights[i / 4][i % 4] * (scale[i % 4 / 2] * rows->reach[i / 4 * 2 + i % 2]);
+            beyond = beyond || fabsf(*to) > END_OF_REACH;
+        }
     }
-    if (!__any_sync(0xffffffff, beyond)) return;
+    if (s.codes == DECODE_NVFP4 || !__any_sync(0xffffffff, beyond)) return;
     float by[2 * MOST_BUNCHES];
 #pragma unroll
     for (int r = 0; r < 2 * bunches(s); r++) {
-        float *low = &weights[r / 2][r % 2], *high = &weights[r / 2][2 + r % 2];
-        const float top = most_of_row(fmaxf(fabsf(*low), fabsf(*high)));
+        float top = 0;
+#pragma unroll
+        for (int part = 0; part < weight_parts(s); part++) top = fmaxf(top, fmaxf(fabsf(scaled[part][r / 2][r % 2]), fabsf(scaled[part][r / 2][2 + r % 2])));
+        top = most_of_row(top);
         by[r] = 1;
         if ((grown >> r & 1 || top > END_OF_REACH) && top > 0 && top < INFINITE) by[r] = power_to(top, REACH);
         if (rows->reach[r] * by[r] > 0x1p120f || rows->reach[r] * by[r] < 0x1p-120f) by[r] = 1;
         rows->reach[r] *= by[r];
-        *low *= by[r], *high *= by[r];
+#pragma unroll
+        for (int part = 0; part < weight_parts(s); part++) scaled[part][r / 2][r % 2] *= by[r], scaled[part][r / 2][2 + r % 2] *= by[r];
     }
     scale_sums(s, by, sums);
 }
@@ -475,21 +221,27 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
         float scores[MOST_BUNCHES][4];
-        uint2 weights[MOST_BUNCHES];
+        uint2 weights[MOST_PARTS][MOST_BUNCHES];
         uint32_t at = data + turn.stage * stage_bytes(s), of_keys = scales + turn.stage * scale_bytes(s);
         attention_slot next = {0, 0};
         if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
         ring_wait_full(ring, turn);
-        if (s.codes) multiply_codes(s, m.q, kept, at, scores);
+        if (s.codes) multiply_codes(s, m.q, kept, at, of_keys, scores);
         else multiply_keys(s, m.q, kept, at, scores);
         finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), of_keys, gone & 1, scores);
         gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
         const uint32_t grown = soften(s, rows, scores, sums);
-        if (s.codes) scale_weights(s, rows, of_keys + DECODE_SCALES, grown, scores, sums);
+        if (s.codes) {
+            float scaled[MOST_PARTS][MOST_BUNCHES][4];
+            scale_weights(s, rows, of_keys + DECODE_SCALES, grown, scores, scaled, sums);
 #pragma unroll
-        for (int n = 0; n < bunches(s); n++) weights[n] = weights_of(s, scores[n]);
-        if (s.codes) add_codes(s, weights, at + key_bytes(s), sums);
-        else add_values(s, weights, at + key_bytes(s), sums);
+            for (int i = 0; i < weight_parts(s) * bunches(s); i++) weights[i / bunches(s)][i % bunches(s)] = weights_of(s, scaled[i / bunches(s)][i % bunches(s)]);
+            add_codes(s, weights, at + key_bytes(s), of_keys + DECODE_SCALES, sums);
+        } else {
+#pragma unroll
+            for (int n = 0; n < bunches(s); n++) weights[0][n] = weights_of(s, scores[n]);
+            add_values(s, weights[0], at + key_bytes(s), sums);
+        }
         __syncwarp();
         if (loads && i + s.stages < steps) load_keys(g, s, tile, at, of_keys, ring_full(ring, turn.stage), next);
         ring_next(&turn, s.stages);
@@ -498,7 +250,8 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
 
 /* ---- sums of sums ---- */
 
-INLINE void join_warps(const decode_shape s, decode_smem m, const decode_tile *tile, const decode_rows *rows, float (*sums)[4]) {
+/* second: what all values are multiplied by. */
+INLINE void join_warps(const decode_shape s, decode_smem m, float second, const decode_tile *tile, const decode_rows *rows, float (*sums)[4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();              /* all keys have been read: sums may lie there */
 #pragma unroll
@@ -512,17 +265,17 @@ INLINE void join_warps(const decode_shape s, decode_smem m, const decode_tile *t
             st_shared_f32(m.maxes + at * 4, rows->max[r]);
             st_shared_f32(m.totals + at * 4, sum);
         }
-        const float back = s.codes ? inverse_power(rows->reach[r]) : 1;
+        const float back = s.codes ? inverse_power(rows->reach[r]) * second : 1;
 #pragma unroll
         for (int i = 0; i < s.value_width / 16; i++) {
             const float *of = sums[i * bunches(s) + r / 2];
             const float low = of[r % 2] * back, high = of[2 + r % 2] * back;
-            const uint32_t to = m.ring + (at * pitch(s) + i * 16) * 4;
+            const uint32_t to = m.ring + (at * pitch(s) + sum_column(s, i, 0)) * 4;
             if (s.codes) {
-                st_shared_f32x2(to + lane / 4 * 8, low, high);
+                st_shared_f32x2(to, low, high);
             } else {
-                st_shared_f32(to + lane / 4 * 4, low);
-                st_shared_f32(to + lane / 4 * 4 + 32, high);
+                st_shared_f32(to, low);
+                st_shared_f32(to + 32, high);
             }
         }
     }
@@ -583,6 +336,7 @@ INLINE void weigh_blocks(const attention_decode_arguments *g, const decode_shape
 
 /* Element `at` of keys or values, whose rows are so wide. */
 INLINE float cached_at(const attention_decode_arguments *g, const decode_shape s, const cuda_array *array, const cuda_rows *rows, int64_t width, int64_t at) {
+    if (s.codes == DECODE_NVFP4) return rows_scaled(rows, at / width, at % width) * rows_second(rows, 0);
     return s.codes ? rows_scaled(rows, at / width, at % width) : load_half(s.element, array->data + 2 * at);
 }
 
@@ -651,7 +405,7 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     see_tile(&g->call, &tile);
     decode_walk walk = walk_of(g, tile.view, rank);
     attend(g, s, m, &tile, &walk, &rows, sums);
-    join_warps(s, m, &tile, &rows, sums);
+    join_warps(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
     barrier_of_blocks(g->splits);
     weigh_blocks(g, s, m, &tile);
     join_blocks(g, s, m, &tile, rank);

@@ -13,11 +13,16 @@ enum { DECODE_PAD = 4 };
  * much its rows count; the ends of rows. */
 enum { DECODE_STATE_BYTES = 4 * DECODE_ROWS * (2 * (DECODE_WARPS + 1) + DECODE_SPLITS + 2), DECODE_BARRIER_BYTES = 8 * DECODE_WARPS * 8 };
 
-/* Of keys and values in fp8_1x128: bytes of a row of codes in shared memory, and of the scales of a stage, a box of them for keys and one for values. */
+/* What keys and values are in: numbers of 16 bits, or blocks. */
+enum { DECODE_PLAIN, DECODE_E4M3, DECODE_MXFP8, DECODE_NVFP4 };
+/* Of blocks: bytes of a row of codes in shared memory, which narrower heads leave empty at its end, of those of a byte and of any; of the scales of a key; of those of a stage, a box of them for keys and one for
+ * values. */
 enum { DECODE_CODES = 128, DECODE_SCALES = 128, DECODE_SCALE_BYTES = 2 * DECODE_SCALES };
+#define DECODE_ROW_BYTES(codes) ((codes) == DECODE_NVFP4 ? DECODE_CODES / 2 : DECODE_CODES)
+#define DECODE_SCALE_ROW_BYTES(codes, width) ((codes) == DECODE_E4M3 ? 4 : (width) / ((codes) == DECODE_MXFP8 ? 32 : 16))
 
-/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by DECODE_KEYS. Of keys and values in blocks boxes of 128 codes by DECODE_KEYS, and maps of scales: axes sequence, heads, batches, boxes
- * of DECODE_KEYS. */
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by DECODE_KEYS. Of keys and values in blocks boxes of DECODE_ROW_BYTES by DECODE_KEYS, and maps of scales in bytes: axes scales of a
+ * head, heads, batches, boxes of those of DECODE_KEYS. */
 typedef struct attention_decode_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_k[16];
     uint64_t map_v[16], map_k_scales[16], map_v_scales[16];

@@ -1,0 +1,122 @@
+/* The decoding attention: the constants of an entry, shared memory, and which rows a tile has. No products: products.cuh. */
+#ifndef KERNELS_ATTENTION_DECODE_PLACE_CUH
+#define KERNELS_ATTENTION_DECODE_PLACE_CUH
+
+#include "kernels/attention/decode/decode.h"
+#include "kernels/attention/scores.cuh"
+
+enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
+
+/* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. rows: of a tile, 8 or 16. */
+typedef struct decode_shape {
+    int element, width, value_width, rows, stages;
+    int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+    int codes;                    /* DECODE_PLAIN, or the format of blocks that keys and values are in */
+} decode_shape;
+
+/* MOST_BUNCHES: of 8 rows, which are columns of products. MOST_SUMS: of a lane, [16 columns][bunches][4]; MOST_KEPT: pairs of q in registers; MOST_PARTS: blocks
+ * of a row that have a scale, and so weights, of their own. */
+enum { MOST_BUNCHES = ROWS / 8, MOST_SUMS = 256 / 16 * MOST_BUNCHES, MOST_KEPT = 128 / 16, MOST_PARTS = 128 / 32, Q_BYTES = 32 * 8 };
+
+/* What numbers of e2m1 are of what they are multiplied as (pair_of_e2m1). */
+#define E2M1_UP 16384.0f
+
+INLINE int bunches(const decode_shape s) { return s.rows / 8; }
+INLINE int keeps_q(const decode_shape s) { return s.rows == 8 && s.width <= 128; }
+INLINE int key_bytes(const decode_shape s) { return KEYS * (s.codes ? DECODE_ROW_BYTES(s.codes) : s.width * 2); }
+INLINE int stage_bytes(const decode_shape s) { return s.codes ? 2 * key_bytes(s) : KEYS * (s.width + s.value_width) * 2; }
+INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYTES : 0; }
+INLINE int scale_row_bytes(const decode_shape s) { return DECODE_SCALE_ROW_BYTES(s.codes, s.width); }
+INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
+
+/* Addresses in smem. q as the second operand of products: of each 16 columns 8 bytes of each lane for each bunch of rows. Sums [warps][rows][pitch] come to lie where the rings were; of
+ * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
+typedef struct decode_smem { uint32_t ring, q, scales, full, maxes, totals, factors, ends; } decode_smem;
+
+INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
+    decode_smem m;
+    m.ring = base;
+    m.q = m.ring + WARPS * s.stages * stage_bytes(s);
+    m.scales = m.q + s.width / 16 * bunches(s) * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
+    m.full = m.scales + WARPS * s.stages * scale_bytes(s);
+    m.maxes = m.full + DECODE_BARRIER_BYTES;
+    m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
+    m.factors = m.totals + (WARPS + 1) * ROWS * 4;
+    m.ends = m.factors + ROWS * SPLITS * 4;
+    return m;
+}
+
+/* ---- rows ---- */
+
+/* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees, by see_tile. */
+typedef struct decode_tile { attention_view view; int batch, group, first_head, heads, first_query, rows; } decode_tile;
+
+INLINE int head_of(const decode_tile *tile, int row) { return tile->first_head + row % tile->heads; }
+INLINE int query_of(const decode_tile *tile, int row) { return tile->first_query + row / tile->heads; }
+
+/* Several queries are taken together where they have neither rows nor positions, so the first sees the first key and the last the last one. */
+INLINE attention_view view_of_queries(const attention_arguments *p, int batch, int first, int count) {
+    if (count == 1) return view_of(p, batch, first);
+    attention_view from = view_from(p, batch, first + p->offset, false), to = view_from(p, batch, first + count - 1 + p->offset, false);
+    int end = to.count > 0 ? to.start + to.count : (int)p->keys;
+    from.start = from.count > 0 ? from.start : 0;
+    from.count = max(end - from.start, 0);
+    return from;
+}
+
+INLINE decode_tile tile_at(const attention_decode_arguments *g, int index) {
+    const attention_arguments *p = &g->call;
+    int shared = (int)p->shared_heads, groups = (int)p->heads / shared, bunches = ((int)p->queries + g->queries - 1) / g->queries, part = index % g->parts;
+    decode_tile tile;
+    tile.group = index / g->parts % groups;
+    tile.first_query = index / g->parts / groups % bunches * g->queries;
+    tile.batch = index / g->parts / groups / bunches;
+    tile.heads = min(shared - part * ROWS, ROWS);
+    tile.first_head = tile.group * shared + part * ROWS;
+    int queries = min(g->queries, (int)p->queries - tile.first_query);
+    tile.rows = queries * tile.heads;
+    return tile;
+}
+
+/* Reads rows and positions. */
+INLINE void see_tile(const attention_arguments *p, decode_tile *tile) { tile->view = view_of_queries(p, tile->batch, tile->first_query, tile->rows / tile->heads); }
+
+INLINE attention_view view_of_row(const attention_decode_arguments *g, const decode_tile *tile, int row) {
+    return g->queries == 1 ? tile->view : view_from(&g->call, tile->batch, query_of(tile, row) + g->call.offset, false);
+}
+
+INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, int row) {
+    return p->q.data + 2 * (tile->batch * p->q_strides[0] + head_of(tile, row) * p->q_strides[1] + query_of(tile, row) * p->q_strides[2]);
+}
+
+/* The rows of a lane, 8 bunch + 2 (lane % 4) and the next, and what they have come to. factor: of products, that makes them scores. sum: of this lane's keys. reach: a power of 2 that weights of codes are multiplied
+ * by, so that f16 has room for them. inner: the slots that all rows see. */
+typedef struct decode_rows {
+    int start[2 * MOST_BUNCHES], count[2 * MOST_BUNCHES], base[2 * MOST_BUNCHES], inner_start, inner_count;
+    float factor[2 * MOST_BUNCHES], max[2 * MOST_BUNCHES], sum[2 * MOST_BUNCHES], reach[2 * MOST_BUNCHES];
+} decode_rows;
+
+INLINE int row_at(int i) { return i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2; }
+
+INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile) {
+    decode_rows rows;
+    const attention_view first = view_of_row(g, tile, 0), last = view_of_row(g, tile, tile->rows - 1);
+    rows.inner_start = g->queries == 1 ? first.start : last.start;
+    rows.inner_count = g->queries == 1 ? first.count : first.start + first.count - last.start;
+#pragma unroll
+    for (int i = 0; i < 2 * bunches(s); i++) {
+        attention_view view = {0, 0, 0, 0};
+        if (row_at(i) < tile->rows) view = view_of_row(g, tile, row_at(i));
+        rows.start[i] = view.start;
+        rows.count[i] = view.count;
+        rows.base[i] = view.base;
+        rows.factor[i] = s.general ? 1 : g->call.scale * LOG2_E;
+        if (s.codes == DECODE_NVFP4) rows.factor[i] *= E2M1_UP * rows_second(&g->blocks.k, 0);
+        rows.max[i] = -INFINITE;
+        rows.sum[i] = 0;
+        rows.reach[i] = 1;
+    }
+    return rows;
+}
+
+#endif
