@@ -12,8 +12,8 @@ lines=()
 seeds=7
 part="--part $(scripts/part.sh)"
 processes=1                      # the tests beside it take the other cores
-if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a few files, one schedule
-    lines=(tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt)
+if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a tenth of a few files, one schedule
+    read -ra lines <<<"$part tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt"
     part=
 fi
 if [ "${1:-}" = --all ]; then
