@@ -3,12 +3,12 @@
  *   a block: teams of threads, a row each, one row after the other; a team is a warp where it can be, so that its sums take no barrier. While a row is worked on, the next one is on its way
  *   row      gmem -> smem by cp.async, where each thread reads its own pieces; sums over the team, together; dx -> gmem; what belongs to a column is added up in its thread's
  *            registers. What is added to dx (plus) is asked for when the row's work begins, and used at its end
- *   the end  columns of teams -> smem, added in order -> each block of a cluster adds a part of the columns over the cluster -> gmem -> of the blocks with this part the last to come adds it over clusters
+ *   the end  columns of teams -> smem, added in order -> gmem, of each block; a second launch adds blocks, in order
  *
- * All sums are in an order that the sizes and the chip alone decide: the last to come adds what the others wrote, too. In fp32: of rows with numbers beyond 2^60 squares overflow, as in norm_rows.cu.
+ * Rows that lie in words of 16 bytes have entries of their own (words), without a line of what others need: a row's way is 500 instructions, and jumps over more than that cost their fetching. All sums are
+ * in an order that the sizes and the chip alone decide. In fp32: of rows with numbers beyond 2^60 squares overflow, as in norm_rows.cu.
  * Squares are around the row's mean, or where a warp has a row of 16 bits around the mean of its first piece, which saves a round of shuffles and loses at most cols / PIECE units of the last place of
  * fp32. Resources: shared memory for two rows of each team and the weight (BACKWARD_* in backward_rows.h). Speed: README.md. */
-#include "kernels/gpu/ptx/global.cuh"
 #include "kernels/gpu/ptx/half.cuh"
 #include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/norm/backward_rows.h"
@@ -74,32 +74,35 @@ INLINE int quad_col(const int format, const team_place *t, int q) {
     return format == CUDA_f32 ? word_col(format, t, q) : word_col(format, t, q / 2) + q % 2 * QUAD;
 }
 
+/* Is word k of the thread in the row? Only of the last piece it may not be. */
+INLINE bool is_inside(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, const int k) {
+    return k < (pieces - 1) * (format == CUDA_f32 ? 2 : 1) || word_col(format, t, k) < a->cols;
+}
+
 /* Where row begins in operand k. */
-INLINE uint64_t row_of(const norm_backward_rows_arguments *a, const int format, const cuda_array *array, int row, const int k) {
+INLINE uint64_t row_of(const bool words, const norm_backward_rows_arguments *a, const int format, const cuda_array *array, int row, const int k) {
+    if (words) return array->data + (uint64_t)((int64_t)row * a->pitches[k]);
     if (a->nest.rank <= 1) return row_data(array, format, row * a->nest.strides[k][0]);
     int64_t at[4];
     nest_offsets(&a->nest, row, 4, at);
     return row_data(array, format, at[k]);
 }
 
-INLINE bool lies_in_words(const int format, const norm_backward_rows_arguments *a, uint64_t data, int64_t step) { return step == 1 && (data % 16 | (uint64_t)(a->cols % word_elements(format))) == 0; }
-
 INLINE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
 /* ---- rows in shared memory ---- */
 
-/* The block's: rows of x and of dy, two each, then one of plus; the weight, as fp32, which all teams share. room: where this thread's part of the first row begins. */
+/* A team's: rows of x and of dy, two each, then one of plus; behind those of all teams the weight, as fp32, which all share. room: where this thread's part of the team's first row begins. */
 enum { ROOM_X = 0, ROOM_DY = 2, ROOM_PLUS = 4 };
-INLINE uint32_t room_of(const norm_backward_rows_arguments *a, uint32_t room, int number) { return room + (uint32_t)number * a->row_bytes; }
-INLINE uint32_t word_room(uint32_t row, const int k) { return row + (uint32_t)(k * (int)blockDim.x * 16); }
-INLINE uint32_t weight_room(const norm_backward_rows_arguments *a, const team_place *t, uint32_t base, int q) { return base + a->rows_bytes + (uint32_t)((q * t->group + t->lane) * 16); }
+INLINE uint32_t row_bytes(const int pieces, const int format, const team_place *t) { return (uint32_t)(pieces * t->group * (format == CUDA_f32 ? 32 : 16)); }
+INLINE uint32_t room_of(const int pieces, const int format, const team_place *t, uint32_t room, int number) { return room + (uint32_t)number * row_bytes(pieces, format, t); }
+INLINE uint32_t word_room(const team_place *t, uint32_t row, const int k) { return row + (uint32_t)(k * t->group * 16); }
 
-/* The thread's words of the row that begins at data are on their way, or there already where they do not lie so. Those behind its end are not touched. */
-INLINE void bring_row(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, uint64_t data, int64_t step, uint32_t to) {
-    if (lies_in_words(format, a, data, step)) {
+/* The thread's words of the row that begins at data are on their way, or there already where rows do not lie so. Those behind its end are not touched. */
+INLINE void bring_row(const int pieces, const int format, const bool words, const norm_backward_rows_arguments *a, const team_place *t, uint64_t data, int64_t step, uint32_t to) {
+    if (words) {
         EACH_WORD(k) {
-            const int col = word_col(format, t, k);
-            if (col < a->cols) cp_async_stream(word_room(to, k), (const void *)(data + (uint64_t)col * (format == CUDA_f32 ? 4 : 2)), 16);
+            if (is_inside(pieces, format, a, t, k)) cp_async_stream(word_room(t, to, k), (const void *)(data + (uint64_t)((k * t->group + t->lane) * 16)), 16);
         }
         return;
     }
@@ -108,24 +111,40 @@ INLINE void bring_row(const int pieces, const int format, const norm_backward_ro
         const int col = quad_col(format, t, q);
         float x[QUAD];
         EACH_OF_QUAD(i) x[i] = col + i < a->cols ? element_at(format, data, (col + i) * step) : 0;
-        if (format == CUDA_f32) st_shared_f32x4(word_room(to, q), x[0], x[1], x[2], x[3]);
-        else st_shared_u32x2(word_room(to, q / 2) + q % 2 * 8, pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]));
+        if (format == CUDA_f32) st_shared_f32x4(word_room(t, to, q), x[0], x[1], x[2], x[3]);
+        else st_shared_u32x2(word_room(t, to, q / 2) + q % 2 * 8, pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]));
     }
 }
 
-/* Zeros behind the row's end, where nothing else is written, and the weight, 1 where there is none. base: where the block's memory begins. */
-INLINE void fill_room(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, uint32_t base, uint32_t room) {
+/* Four of the weight from col on, 1 where there is none: all loads before anything waits for one. */
+INLINE void weight_quad(const bool words, const norm_backward_rows_arguments *a, int col, float *w) {
+    EACH_OF_QUAD(i) w[i] = a->has_weight ? 0 : 1;
+    if (!a->has_weight || col >= a->cols) return;
+    if (words && a->weight.format == CUDA_f32) {
+        const float4 quad = *(const float4 *)((const float *)a->weight.data + col);
+        w[0] = quad.x, w[1] = quad.y, w[2] = quad.z, w[3] = quad.w;
+    } else if (words) {
+        const uint2 pairs = *(const uint2 *)((const uint16_t *)a->weight.data + col);
+        unpack_pair(a->weight.format, pairs.x, w);
+        unpack_pair(a->weight.format, pairs.y, w + 2);
+    } else {
+        EACH_OF_QUAD(i) if (col + i < a->cols) w[i] = element_at(a->weight.format, a->weight.data, (col + i) * a->weight_step);
+    }
+}
+
+/* Zeros behind the row's end, where nothing else is written, and the weight. weights: where it begins. */
+INLINE void fill_room(const int pieces, const int format, const bool words, const norm_backward_rows_arguments *a, const team_place *t, uint32_t weights, uint32_t room) {
     EACH_WORD(k) {
-        if (word_col(format, t, k) < a->cols) continue;
-        for (int i = 0; i < BACKWARD_ROWS; i++) st_shared_u32x4(word_room(room_of(a, room, i), k), make_uint4(0, 0, 0, 0));
+        if (is_inside(pieces, format, a, t, k)) continue;
+        for (int i = 0; i < BACKWARD_ROWS; i++) st_shared_u32x4(word_room(t, room_of(pieces, format, t, room, i), k), make_uint4(0, 0, 0, 0));
     }
 #pragma unroll 1
     for (int place = (int)threadIdx.x; place < 2 * pieces * t->group; place += (int)blockDim.x) {
         const team_place other = {t->group, 0, place % t->group, 0, 0};
-        const int q = place / t->group, col = quad_col(format, &other, q);
+        const int q = place / t->group;
         float w[QUAD];
-        EACH_OF_QUAD(i) w[i] = !a->has_weight ? 1 : col + i < a->cols ? element_at(a->weight.format, a->weight.data, (col + i) * a->weight_step) : 0;
-        st_shared_f32x4(weight_room(a, &other, base, q), w[0], w[1], w[2], w[3]);
+        weight_quad(words, a, quad_col(format, &other, q), w);
+        st_shared_f32x4(weights + (uint32_t)place * 16, w[0], w[1], w[2], w[3]);
     }
 }
 
@@ -134,34 +153,32 @@ INLINE void take_f32(uint32_t at, float *x) {
     x[0] = float_of(bits.x), x[1] = float_of(bits.y), x[2] = float_of(bits.z), x[3] = float_of(bits.w);
 }
 /* Quad q of a row, in order: what a load of 16-bit elements has of two stays in words. */
-INLINE void take_quad(const int format, uint32_t row, const int q, uint4 *words, float *x) {
+INLINE void take_quad(const int format, const team_place *t, uint32_t row, const int q, uint4 *words, float *x) {
     if (format == CUDA_f32) {
-        take_f32(word_room(row, q), x);
+        take_f32(word_room(t, row, q), x);
         return;
     }
-    if (q % 2 == 0) *words = ld_shared_u32x4(word_room(row, q / 2));
+    if (q % 2 == 0) *words = ld_shared_u32x4(word_room(t, row, q / 2));
     unpack_pair(format, q % 2 ? words->z : words->x, x);
     unpack_pair(format, q % 2 ? words->w : words->y, x + 2);
 }
 
 /* The thread's elements to the row that begins at data; what does not lie in words, one by one from a row's room that is no longer needed. */
-INLINE void store_row(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, uint64_t data, int64_t step, uint32_t row, float x[][QUAD]) {
-    const bool in_words = lies_in_words(format, a, data, step);
+INLINE void store_row(const int pieces, const int format, const bool in_words, const norm_backward_rows_arguments *a, const team_place *t, uint64_t data, int64_t step, uint32_t row, float x[][QUAD]) {
     EACH_WORD(k) {
-        const int col = word_col(format, t, k);
         const uint4 words = format == CUDA_f32 ? make_uint4(__float_as_uint(x[k][0]), __float_as_uint(x[k][1]), __float_as_uint(x[k][2]), __float_as_uint(x[k][3]))
                                                : make_uint4(pack_pair(format, x[2 * k][0], x[2 * k][1]), pack_pair(format, x[2 * k][2], x[2 * k][3]), pack_pair(format, x[2 * k + 1][0], x[2 * k + 1][1]),
                                                             pack_pair(format, x[2 * k + 1][2], x[2 * k + 1][3]));
-        if (!in_words) st_shared_u32x4(word_room(row, k), words);
-        else if (col < a->cols) *(uint4 *)(data + (uint64_t)col * (format == CUDA_f32 ? 4 : 2)) = words;
+        if (!in_words) st_shared_u32x4(word_room(t, row, k), words);
+        else if (is_inside(pieces, format, a, t, k)) *(uint4 *)(data + (uint64_t)((k * t->group + t->lane) * 16)) = words;
     }
     if (in_words) return;
 #pragma unroll 1
     for (int e = 0; e < pieces * PIECE; e++) {
         const int k = e / word_elements(format), i = e % word_elements(format), col = word_col(format, t, k) + i;
         if (col >= a->cols) break;
-        if (format == CUDA_f32) ((float *)data)[col * step] = ld_shared_f32(word_room(row, k) + i * 4);
-        else ((uint16_t *)data)[col * step] = (uint16_t)(ld_shared_u32(word_room(row, k) + i / 2 * 4) >> (i % 2 * 16));
+        if (format == CUDA_f32) ((float *)data)[col * step] = ld_shared_f32(word_room(t, row, k) + i * 4);
+        else ((uint16_t *)data)[col * step] = (uint16_t)(ld_shared_u32(word_room(t, row, k) + i / 2 * 4) >> (i % 2 * 16));
     }
 }
 
@@ -175,7 +192,7 @@ INLINE float middle_of(const int pieces, const int format, const norm_backward_r
     team_sums s = {{0}};
     if (is_near_enough(format, t)) {
         EACH_OF_QUAD(i) s.of[0] += x[0][i] + x[1][i];
-        return __shfl_sync(~0u, s.of[0], (int)threadIdx.x % 32 - t->lane) * (1.0f / min(a->cols, PIECE));
+        return __shfl_sync(~0u, s.of[0], (int)threadIdx.x % 32 - t->lane) * a->by_first;
     }
     EACH_QUAD(q) EACH_OF_QUAD(i) s.of[0] += x[q][i];
     add_team(1, t, room, &s);
@@ -186,21 +203,21 @@ INLINE float middle_of(const int pieces, const int format, const norm_backward_r
 typedef struct backward_columns { float weight[QUADS_MOST][QUAD], bias[QUADS_MOST][QUAD]; } backward_columns;
 
 /* odd: which of the two rows that are there. rooms: of the row's two sums. */
-INLINE void work_row(const int pieces, const int format, const bool centred, const norm_backward_rows_arguments *a, const team_place *t, uint32_t base, uint32_t room, int odd, int row,
-                     float4 (*rooms)[BACKWARD_WIDE_THREADS / 32], backward_columns *columns) {
-    const uint32_t x_at = room_of(a, room, ROOM_X + odd), dy_at = room_of(a, room, ROOM_DY + odd);
+INLINE void work_row(const int pieces, const int format, const bool words, const bool centred, const norm_backward_rows_arguments *a, const team_place *t, uint32_t weights, uint32_t room, int odd, int row,
+                     float4 (*rooms)[BACKWARD_WARPS_MOST], backward_columns *columns) {
+    const uint32_t x_at = room_of(pieces, format, t, room, ROOM_X + odd), dy_at = room_of(pieces, format, t, room, ROOM_DY + odd);
     float x[QUADS_MOST][QUAD], dy[QUAD], w[QUAD];
-    uint4 words;
+    uint4 taken;
     team_sums s = {{0, 0, 0, 0}};   /* squares, along the gradient; of what is around the middle, of the gradient */
-    EACH_QUAD(q) take_quad(format, x_at, q, &words, x[q]);
+    EACH_QUAD(q) take_quad(format, t, x_at, q, &taken, x[q]);
     if (centred) {
         const float middle = middle_of(pieces, format, a, t, rooms[0], x);
         EACH_QUAD(q) EACH_OF_QUAD(i) x[q][i] -= middle;
         if (!a->is_whole) EACH_QUAD(q) EACH_OF_QUAD(i) x[q][i] = quad_col(format, t, q) + i < a->cols ? x[q][i] : 0;
     }
     EACH_QUAD(q) {
-        take_quad(format, dy_at, q, &words, dy);
-        take_f32(weight_room(a, t, base, q), w);
+        take_quad(format, t, dy_at, q, &taken, dy);
+        take_f32(word_room(t, weights, q), w);
         EACH_OF_QUAD(i) {
             const float g = dy[i] * w[i];
             s.of[0] = fmaf(x[q][i], x[q][i], s.of[0]);
@@ -215,8 +232,8 @@ INLINE void work_row(const int pieces, const int format, const bool centred, con
     const float along = (s.of[1] - low * s.of[3]) * rstd * a->by_count, less_low = -low * rstd, less_shift = -(s.of[3] * a->by_count) * rstd, less_along = -along * rstd;
     EACH_QUAD(q) {
         if (pieces > 2 && q % 2 == 0) __syncwarp();   /* or the compiler asks for all pieces at once, and has no registers for them */
-        take_quad(format, dy_at, q, &words, dy);
-        take_f32(weight_room(a, t, base, q), w);
+        take_quad(format, t, dy_at, q, &taken, dy);
+        take_f32(word_room(t, weights, q), w);
         EACH_OF_QUAD(i) {
             const float n = fmaf(x[q][i], rstd, less_low);
             columns->weight[q][i] = fmaf(dy[i], n, columns->weight[q][i]);
@@ -225,135 +242,117 @@ INLINE void work_row(const int pieces, const int format, const bool centred, con
         }
     }
     if (a->has_plus) {
-        cp_async_wait(0);
+        if (words) cp_async_wait(0);
         EACH_QUAD(q) {
-            if (quad_col(format, t, q) >= a->cols) continue;
-            take_quad(format, room_of(a, room, ROOM_PLUS), q, &words, dy);
+            if (!is_inside(pieces, format, a, t, format == CUDA_f32 ? q : q / 2)) continue;
+            take_quad(format, t, room_of(pieces, format, t, room, ROOM_PLUS), q, &taken, dy);
             EACH_OF_QUAD(i) x[q][i] += dy[i];
         }
     }
-    store_row(pieces, format, a, t, row_of(a, format, &a->dx, row, DX), a->steps[DX], dy_at, x);
+    store_row(pieces, format, words, a, t, row_of(words, a, format, &a->dx, row, DX), a->steps[DX], dy_at, x);
 }
 
 /* ---- columns ---- */
 
-/* A block's sums of one kind, number 0 or 1: its teams' in order, a column for each thread, one next to the other. kept: of each team its columns. Only who adds a column reads it before the cluster meets. */
-INLINE void add_teams(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, const int number, float sums[][QUAD], float *kept, float *shown) {
-    const int team_cols = t->group * pieces * PIECE;
+/* The block's sums, its teams' in order, four columns for each thread. kept: of each team its columns, in place of the rows, of which none is on its way by now. */
+INLINE void store_columns(const int pieces, const int format, const bool centred, const norm_backward_rows_arguments *a, const team_place *t, const backward_columns *columns, float *kept) {
+    const int team_cols = t->group * pieces * PIECE, count = centred ? 2 : 1, quads = a->padded / QUAD;
+    float *of_team = kept + t->number * count * team_cols;
     __syncthreads();
-    EACH_QUAD(q) *(float4 *)(kept + t->number * team_cols + quad_col(format, t, q)) = make_float4(sums[q][0], sums[q][1], sums[q][2], sums[q][3]);
-    __syncthreads();
-    for (int col = (int)threadIdx.x; col < a->cols; col += (int)blockDim.x) {
-        float sum = 0;
-#pragma unroll 8
-        for (int team = 0; team < a->teams; team++) sum += kept[team * team_cols + col];
-        shown[number * a->cols + col] = sum;
-    }
-}
-
-/* number: which of the columns' sums, those of dweight in front of those of dbias. */
-INLINE void store_column(const norm_backward_rows_arguments *a, int number, float sum) {
-    if (number < a->cols) store_double(&a->dweight, number * a->dweight_step, (double)sum);
-    else store_double(&a->dbias, (number - a->cols) * a->dbias_step, (double)sum);
-}
-
-/* Is this the last of so many blocks to come, all of whom have written before? Its counter is left at 0, for the next launch. */
-INLINE bool comes_last(uint32_t *counter, uint32_t blocks) {
-    __shared__ bool is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atom_add_acq_rel(counter, 1) == blocks - 1;
-        if (is_last) *counter = 0;
+    EACH_QUAD(q) {
+        const int col = quad_col(format, t, q);
+        *(float4 *)(of_team + col) = make_float4(columns->weight[q][0], columns->weight[q][1], columns->weight[q][2], columns->weight[q][3]);
+        if (centred) *(float4 *)(of_team + team_cols + col) = make_float4(columns->bias[q][0], columns->bias[q][1], columns->bias[q][2], columns->bias[q][3]);
     }
     __syncthreads();
-    return is_last;
-}
-
-/* Columns' sums from first on, over all clusters. */
-INLINE void add_clusters(const norm_backward_rows_arguments *a, int first, int end, int count) {
-    enum { AT_ONCE = 16 };
-    for (int number = first + (int)threadIdx.x; number < end; number += (int)blockDim.x) {
-        float sum = 0;
-#pragma unroll 1
-        for (int from = 0; from < a->clusters; from += AT_ONCE) {
-            float x[AT_ONCE];   /* all on their way together */
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) x[k] = from + k < a->clusters ? a->sums[(int64_t)(from + k) * count + number] : 0;
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) sum += x[k];
+    for (int i = (int)threadIdx.x; i < count * quads; i += (int)blockDim.x) {
+        const float *from = kept + (i < quads ? i * QUAD : team_cols + (i - quads) * QUAD);
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+        for (int team = 0; team < a->teams; team++) {
+            const float4 x = *(const float4 *)(from + team * count * team_cols);
+            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
         }
-        store_column(a, number, sum);
+        *(float4 *)(a->sums + ((int64_t)blockIdx.x * count * quads + i) * QUAD) = sum;
     }
 }
 
-/* The sums over all blocks of this block's part of the columns, of which shown has what its rows add. */
-INLINE void join_blocks(const norm_backward_rows_arguments *a, const float *shown) {
-    const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
-    const int count = (a->centred ? 2 : 1) * a->cols, first = (int)rank * a->part, end = min(count, first + a->part), cluster = (int)(blockIdx.x / blocks);
-    cluster_arrive();
-    cluster_wait();
-    for (int number = first + (int)threadIdx.x; number < end; number += (int)blockDim.x) {
-        float sum = 0;
-#pragma unroll 8
-        for (uint32_t i = 0; i < blocks; i++) sum += ld_cluster_f32(cluster_map(shared_address(&shown[number]), i));
-        if (a->clusters == 1) store_column(a, number, sum);
-        else a->sums[(int64_t)cluster * count + number] = sum;
-    }
-    cluster_arrive();   /* no block ends while its sums are read */
-    if (a->clusters > 1 && comes_last(a->counters + rank, (uint32_t)a->clusters)) add_clusters(a, first, end, count);
-    cluster_wait();
-}
-
-INLINE void bring_rows(const int pieces, const int format, const norm_backward_rows_arguments *a, const team_place *t, uint32_t room, int row, int odd) {
+INLINE void bring_rows(const int pieces, const int format, const bool words, const norm_backward_rows_arguments *a, const team_place *t, uint32_t room, int row, int odd) {
     const int there = row < a->rows ? row : 0;   /* what is not there is worked on as row 0, and goes nowhere */
-    bring_row(pieces, format, a, t, row_of(a, format, &a->x, there, X), a->steps[X], room_of(a, room, ROOM_X + odd));
-    bring_row(pieces, format, a, t, row_of(a, format, &a->dy, there, DY), a->steps[DY], room_of(a, room, ROOM_DY + odd));
+    bring_row(pieces, format, words, a, t, row_of(words, a, format, &a->x, there, X), a->steps[X], room_of(pieces, format, t, room, ROOM_X + odd));
+    bring_row(pieces, format, words, a, t, row_of(words, a, format, &a->dy, there, DY), a->steps[DY], room_of(pieces, format, t, room, ROOM_DY + odd));
 }
 
-INLINE void norm_backward(const int pieces, const int format, const bool centred, const norm_backward_rows_arguments *a) {
+INLINE void norm_backward(const int pieces, const int format, const bool words, const bool centred, const norm_backward_rows_arguments *a) {
     extern __shared__ __align__(16) uint8_t room_bytes[];
-    __shared__ float4 rooms[4][BACKWARD_WIDE_THREADS / 32];
+    __shared__ float4 rooms[4][BACKWARD_WARPS_MOST];
     const team_place t = place_team(pieces, a);
-    const uint32_t base = shared_address(room_bytes), room = base + threadIdx.x * 16;
+    const uint32_t base = shared_address(room_bytes), lane_bytes = (uint32_t)t.lane * 16, room = base + (uint32_t)(t.number * (a->has_plus ? BACKWARD_ROWS + 1 : BACKWARD_ROWS)) * row_bytes(pieces, format, &t) + lane_bytes;
     backward_columns columns;
     EACH_QUAD(q) EACH_OF_QUAD(i) columns.weight[q][i] = columns.bias[q][i] = 0;
     grid_release();
     grid_wait();
-    if ((int)blockIdx.x * a->teams < a->rows) bring_rows(pieces, format, a, &t, room, (int)blockIdx.x * a->teams + t.number, 0);
-    cp_async_commit();
-    fill_room(pieces, format, a, &t, base, room);
+    if ((int)blockIdx.x * a->teams < a->rows) bring_rows(pieces, format, words, a, &t, room, (int)blockIdx.x * a->teams + t.number, 0);
+    if (words) cp_async_commit();
+    fill_room(pieces, format, words, a, &t, base + a->rows_bytes, room);
     __syncthreads();
 #pragma unroll 1
     for (int first = (int)blockIdx.x * a->teams, odd = 0; first < a->rows; odd ^= 1) {
         const int row = first + t.number;
         first += (int)gridDim.x * a->teams;
-        if (a->has_plus && row < a->rows) bring_row(pieces, format, a, &t, row_of(a, format, &a->plus, row, PLUS), a->steps[PLUS], room_of(a, room, ROOM_PLUS));
-        if (first < a->rows) bring_rows(pieces, format, a, &t, room, first + t.number, odd ^ 1);
-        cp_async_commit();
-        cp_async_wait(1);
-        work_row(pieces, format, centred, a, &t, base, room, odd, row, rooms + 2 * odd, &columns);
+        if (a->has_plus && row < a->rows) bring_row(pieces, format, words, a, &t, row_of(words, a, format, &a->plus, row, PLUS), a->steps[PLUS], room_of(pieces, format, &t, room, ROOM_PLUS));
+        if (first < a->rows) bring_rows(pieces, format, words, a, &t, room, first + t.number, odd ^ 1);
+        if (words) {
+            cp_async_commit();
+            cp_async_wait(1);
+        }
+        work_row(pieces, format, words, centred, a, &t, base + a->rows_bytes + lane_bytes, room, odd, row, rooms + 2 * odd, &columns);
     }
-    float *kept = (float *)(void *)room_bytes, *shown = kept + a->teams * t.group * pieces * PIECE;   /* in place of the rows, of which none is on its way by now, and the weight */
-    add_teams(pieces, format, a, &t, 0, columns.weight, kept, shown);
-    if (centred) add_teams(pieces, format, a, &t, 1, columns.bias, kept, shown);
-    join_blocks(a, shown);
+    store_columns(pieces, format, centred, a, &t, &columns, (float *)(void *)room_bytes);
 }
 
-#define ENTRY(name, pieces, threads, format, centred)                                                                                                                     \
-    extern "C" __global__ void __launch_bounds__(threads, BACKWARD_RESIDENT(pieces, threads, centred)) name(const __grid_constant__ norm_backward_rows_arguments arguments) { \
-        norm_backward(pieces, format, centred, &arguments);                                                                                                              \
+#define ENTRY(name, pieces, threads, format, words, centred)                                                                               \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ norm_backward_rows_arguments arguments) {        \
+        norm_backward(pieces, format, words, centred, &arguments);                                                                        \
     }
+#define ENTRY_WORDS(format, kind, pieces, centred) ENTRY(norm_backward_##format##_##kind##_##pieces, pieces, BACKWARD_THREADS(pieces, centred), CUDA_##format, true, centred)
 #define ENTRIES_OF(format, kind, centred)                                                                           \
-    ENTRY(norm_backward_##format##_##kind##_1, 1, BACKWARD_THREADS, CUDA_##format, centred)                         \
-    ENTRY(norm_backward_##format##_##kind##_2, 2, BACKWARD_THREADS, CUDA_##format, centred)                         \
-    ENTRY(norm_backward_##format##_##kind##_3, 3, BACKWARD_THREADS, CUDA_##format, centred)                         \
-    ENTRY(norm_backward_##format##_##kind##_wide, 2, BACKWARD_WIDE_THREADS, CUDA_##format, centred)
+    ENTRY_WORDS(format, kind, 1, centred)                                                                           \
+    ENTRY_WORDS(format, kind, 2, centred)                                                                           \
+    ENTRY_WORDS(format, kind, 3, centred)                                                                           \
+    ENTRY(norm_backward_##format##_##kind##_any, 2, BACKWARD_ANY_THREADS, CUDA_##format, false, centred)
 #define ENTRIES(format) ENTRIES_OF(format, rms, false) ENTRIES_OF(format, layer, true)
-#define ENTRIES_16(format)                                                                                          \
-    ENTRIES(format)                                                                                                 \
-    ENTRY(norm_backward_##format##_rms_4, 4, BACKWARD_MORE_THREADS, CUDA_##format, false)                           \
-    ENTRY(norm_backward_##format##_layer_4, 4, BACKWARD_MORE_THREADS, CUDA_##format, true)
+#define ENTRIES_16(format) ENTRIES(format) ENTRY_WORDS(format, rms, 4, false) ENTRY_WORDS(format, layer, 4, true)
 
 ENTRIES(f32)
 ENTRIES_16(bf16)
 ENTRIES_16(f16)
+
+/* The sums of blocks: a block for 32 columns, of dweight (number 0) or dbias; each warp adds those of every sixteenth block, and what they have is added in order. */
+extern "C" __global__ void __launch_bounds__(BACKWARD_SUM_WARPS * 32) norm_backward_sums(const __grid_constant__ norm_backward_rows_arguments arguments) {
+    __shared__ float of_warps[BACKWARD_SUM_WARPS][BACKWARD_SUM_COLS];
+    const norm_backward_rows_arguments *a = &arguments;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = (int)blockIdx.x * BACKWARD_SUM_COLS + lane, number = (int)blockIdx.y;
+    enum { AT_ONCE = 9 };
+    float sum = 0;
+    grid_release();
+    grid_wait();
+#pragma unroll 1
+    for (int first = warp; first < a->blocks; first += AT_ONCE * BACKWARD_SUM_WARPS) {
+        float x[AT_ONCE];   /* all on their way together */
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int block = first + k * BACKWARD_SUM_WARPS;
+            x[k] = block < a->blocks && col < a->cols ? a->sums[((int64_t)block * gridDim.y + number) * a->padded + col] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) sum += x[k];
+    }
+    of_warps[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || col >= a->cols) return;
+#pragma unroll
+    for (int i = 1; i < BACKWARD_SUM_WARPS; i++) sum += of_warps[i][lane];
+    if (number == 0) store_double(&a->dweight, col * a->dweight_step, (double)sum);
+    else store_double(&a->dbias, col * a->dbias_step, (double)sum);
+}

@@ -4,25 +4,25 @@
 
 #include "kernels/gpu/rows/row_parts.h"
 
-/* Threads of a block, of rows up to 4096 elements, of those of four pieces a thread and of wider ones; pieces of a row that a thread has at most, of f32 and of 16 bits; the blocks of a cluster at most. */
-enum { BACKWARD_THREADS = 256, BACKWARD_MORE_THREADS = 384, BACKWARD_WIDE_THREADS = 512, BACKWARD_F32_PIECES = 3, BACKWARD_PIECES = 4, BACKWARD_COLS_MOST = BACKWARD_WIDE_THREADS * 2 * PIECE, BACKWARD_CLUSTER = 8 };
-/* Blocks that a multiprocessor has registers for, and bytes of what a block's teams hold of one operand. */
-#define BACKWARD_RESIDENT(pieces, threads, centred) ((threads) > BACKWARD_THREADS ? 1 : (pieces) + (centred) <= 2 ? 3 : 2)
+/* Pieces of a row that a thread has at most, of f32 and of 16 bits; threads of a block that has a multiprocessor to itself, as registers for their columns' sums allow (any: of rows in no words). */
+enum { BACKWARD_F32_PIECES = 3, BACKWARD_PIECES = 4, BACKWARD_ANY_THREADS = 512, BACKWARD_COLS_MOST = 512 * 2 * PIECE, BACKWARD_WARPS_MOST = 24 };
+#define BACKWARD_THREADS(pieces, centred) ((pieces) + (centred) <= 2 ? 768 : (pieces) <= BACKWARD_F32_PIECES ? 512 : 384)
+/* Bytes of what a block's teams hold of one operand. Columns and warps of a block that adds the sums of blocks. */
 #define BACKWARD_ROW_BYTES(pieces, format, threads) ((uint32_t)((pieces) * ((format) == CUDA_f32 ? 32 : 16) * (int)(threads)))
+enum { BACKWARD_SUM_COLS = 32, BACKWARD_SUM_WARPS = 16 };
 enum { BACKWARD_ROWS = 4, BACKWARD_ROOM_BYTES = 2048 };   /* rows of x and dy, two each, beside one of plus; what a block has of shared memory besides */
 
 typedef struct norm_backward_rows_arguments {
     cuda_nest nest;                   /* rows: dx, x, dy, plus */
     cuda_array dx, x, dy, plus, weight, dweight, dbias;
-    float *sums;                      /* [clusters][cols or 2 cols] in the workspace: of each cluster's rows what is added to dweight, and behind it to dbias */
-    uint32_t *counters;               /* of each part of the columns, one of a cluster's block: the clusters whose sums of it are in gmem */
+    float *sums;                      /* [blocks][1 or 2][padded] in the workspace: of each block's rows what is added to dweight, and to dbias */
     int64_t steps[4], weight_step, dweight_step, dbias_step;   /* steps: along a row, as the nest's */
-    int32_t rows, cols, group, teams;   /* group: threads of a team, a power of 2 up to 32 or whole warps; teams: of a block, a row each */
-    int32_t part, clusters;           /* columns' sums that a block adds over its cluster; clusters of the grid */
+    int32_t rows, cols, padded, group, teams, blocks;   /* padded: cols up to a multiple of 4; group: threads of a team, a power of 2 up to 32 or whole warps; teams: of a block, a row each */
     int32_t centred, has_weight, has_plus;
     int32_t is_whole;                 /* a team's threads hold as many elements as a row has */
-    uint32_t row_bytes, rows_bytes;   /* of shared memory: of a row of all teams, and of all of them, in front of the weight */
-    float by_count, eps;
+    uint32_t rows_bytes;              /* of shared memory: rows of all teams, in front of the weight */
+    int32_t pitches[4];               /* of rows in words: bytes from one to the next */
+    float by_count, by_first, eps;    /* one over the elements of a row, and of its first piece */
 } norm_backward_rows_arguments;
 
 #endif

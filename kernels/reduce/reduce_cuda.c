@@ -1,8 +1,6 @@
 /* Reductions on a GPU: the host half of reduce.cu and reduce_vectors.cu. */
 #include "kernels/reduce/reduce_cuda.h"
 
-#include <string.h>
-
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
@@ -12,11 +10,21 @@ const char *reduce_cuda_reject(const kernel_problem *problem, text *why) { retur
 
 static bool finds_index(op_id id) { return id == OP_argmax || id == OP_argmin; }
 
-/* Behind the bandwidth a reduction waits for its last elements: what that takes in a model's step on an H200 (bench/results/h200/models.md), of long rows whose place is looked for, in two launches, more. */
+/* Is the last axis of a rank left as it is, so that columns are reduced? */
+static bool reduces_columns(const kernel_problem *problem) {
+    const int64_t *axes;
+    if (finds_index(problem->op->id) || !chip_has(problem->chip, CHIP_tma)) return false;
+    const int count = op_attr_ints(problem->attrs, OP_ATTR_axes, &axes);
+    return count > 0 && axes[count - 1] != problem->in[0]->rank - 1;
+}
+
+/* Behind the bandwidth a reduction waits for its last elements: what that takes in a model's step on an H200 (bench/results/h200/models.md), of long rows whose place is looked for, in two launches, more.
+ * Columns: as measured by themselves (bench/results/h200/training.md). */
 double reduce_cuda_cost(const kernel_problem *problem) {
     enum { LONG = 4096 };
     const op_type *x = problem->in[0];
     int64_t last;
+    if (reduces_columns(problem)) return 2.5e-6 + kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.9);
     const bool is_long = finds_index(problem->op->id) && x->rank > 0 && dim_is_constant(x->dims[x->rank - 1], &last) && last >= LONG;
     return cuda_vector_cost(problem) + (is_long ? 11e-6 : 2e-6);
 }
@@ -90,21 +98,16 @@ static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
     return REDUCE_ROWS;
 }
 
-/* Clusters share a tile's lines, of as many blocks as leave all clusters resident. Parts, which take a second launch, only where that leaves most of the chip idle and lines are many.
- * An H200 gets clusters of five for 3072 columns and of four for 4096, which were not measured: times in bench/results are of eight. */
-static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a, int64_t *blocks) {
-    enum { MANY = 8, RESIDENT = 2 };   /* parts as long as are worth a block, for each of a cluster's; blocks that a multiprocessor has room for */
-    const int64_t beside = kernel_rows_beside(run, column_tiles(a)), worth = a->length / COLUMN_PART;
-    *blocks = worth < 1 ? 1 : least(worth, REDUCE_BLOCKS_MOST);
-    while (*blocks > 1 && cuda_resident_clusters(run->chip, *blocks, RESIDENT) < beside) --*blocks;
-    const int64_t most = base_ceil_div(a->length, *blocks * COLUMN_PART);
-    a->splits = most > MANY && beside * *blocks * 2 < run->chip->units ? parts_of(run->chip, beside * *blocks, most) : 1;
-    a->part = base_ceil_div(a->length, a->splits * *blocks);
+/* Parts of a tile's lines, as many as leave all blocks resident together. */
+static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
+    const int64_t resident = (int64_t)run->chip->units * REDUCE_RESIDENT, beside = kernel_rows_beside(run, column_tiles(a)), most = base_ceil_div(a->length, COLUMN_PART);
+    a->splits = beside >= resident ? 1 : least(most, resident / beside);
+    a->part = base_ceil_div(a->length, a->splits);
     return REDUCE_COLUMNS;
 }
 
-/* Which way a reduction goes; fills in all but the arrays. blocks: of a cluster, of columns. */
-static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a, int64_t *blocks) {
+/* Which way a reduction goes; fills in all but the arrays. */
+static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a) {
     enum { FEW = 32 };            /* elements that a thread adds as fast */
     const op_id id = run->call.op->id;
     const dw_format format = run->call.in[0]->format;
@@ -117,19 +120,18 @@ static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a
     if (a->inner.rank == 1 && a->inner.strides[0][0] == 1) return a->length < FEW ? REDUCE_PLAIN : plan_rows(run, a);
     const int last = a->outer.rank - 1;
     const bool has_columns = last >= 0 && a->outer.strides[1][last] == 1 && a->outer.dims[last] >= CUDA_VECTOR && a->outer.dims[last] < INT32_MAX / 2;
-    return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a, blocks) : REDUCE_PLAIN;
+    return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a) : REDUCE_PLAIN;
 }
 
-/* Enough for smaller sizes too, at which fewer results are divided among more blocks: parts times blocks are fewer than 5 to a multiprocessor wherever there are parts. */
+/* Enough for smaller sizes too, at which fewer results are divided among more blocks: of rows these are fewer than 5 to a multiprocessor wherever there are parts, of columns as many as are resident. */
 size_t reduce_cuda_workspace(const kernel_run *run) {
     reduce_vector_arguments a = {0};
-    int64_t blocks;
-    const reduce_way way = plan_vectors(run, &a, &blocks);
+    const reduce_way way = plan_vectors(run, &a);
     if (way == REDUCE_PLAIN || a.length <= (way == REDUCE_ROWS ? ROW_PART : COLUMN_PART)) return 0;
-    return (size_t)run->chip->units * (BLOCKS_OF_UNIT + 1) * (way == REDUCE_ROWS ? 1 : REDUCE_TILE) * (sizeof(double) + sizeof(int64_t));
+    return (size_t)run->chip->units * (way == REDUCE_ROWS ? (BLOCKS_OF_UNIT + 1) * (sizeof(double) + sizeof(int64_t)) : REDUCE_RESIDENT * REDUCE_TILE * sizeof(double));
 }
 
-static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, int64_t blocks, kernel_launch *launch, reduce_vector_arguments *a) {
+static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, kernel_launch *launch, reduce_vector_arguments *a) {
     static const char *const rows[] = {"reduce_rows_f32", "reduce_rows_bf16", "reduce_rows_f16"}, *const found[] = {"reduce_found_f32", "reduce_found_bf16", "reduce_found_f16"};
     static const char *const columns[] = {"reduce_columns_f32", "reduce_columns_bf16", "reduce_columns_f16"};
     const dw_format format = run->call.in[0]->format;
@@ -140,16 +142,14 @@ static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher,
     cuda_take_array(launch, run, KERNEL_RESULT, &a->out);
     cuda_take_array(launch, run, 0, &a->x);
     if (a->splits > 1) cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &a->partial, 0);
+    if (a->splits > 1 && way == REDUCE_COLUMNS) cuda_slot(launch, KERNEL_SLOT_COUNTERS, 0, &a->counters, 0);
     if (way == REDUCE_ROWS) {
         cuda_grid(launch, base_ceil_div(results * a->splits, CUDA_THREADS / a->group), 1, 1);
     } else {
-        launch->cluster[0] = (uint32_t)blocks;
-        launch->cluster[1] = launch->cluster[2] = 1;
-        cuda_grid(launch, column_tiles(a) * a->splits * blocks, 1, 1);
+        cuda_grid(launch, column_tiles(a) * a->splits, 1, 1);
     }
     TRY(launcher->add(launcher, launch));
-    if (a->splits == 1) return DW_OK;
-    memset(launch->cluster, 0, sizeof launch->cluster);
+    if (a->splits == 1 || way == REDUCE_COLUMNS) return DW_OK;
     launch->entry = "reduce_join";
     cuda_grid(launch, base_ceil_div(results, CUDA_THREADS / 32), 1, 1);
     return launcher->add(launcher, launch);
@@ -161,12 +161,11 @@ dw_status reduce_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     op_id id = run->call.op->id;
     reduce_vector_arguments *vectors = cuda_launch(&launch, "reduce_vectors", NULL, sizeof *vectors);
-    int64_t blocks;
-    const reduce_way way = plan_vectors(run, vectors, &blocks);
+    const reduce_way way = plan_vectors(run, vectors);
     if (vectors->outer.count == 0) return DW_OK;
     if (vectors->inner.count == 0 && needs_elements(id))
         return base_fail(run->call.context, DW_INVALID, "%s: the reduced axes have size 0 and so no element to name", run->call.op->name);
-    if (way != REDUCE_PLAIN) return shape_vectors(run, launcher, way, blocks, &launch, vectors);
+    if (way != REDUCE_PLAIN) return shape_vectors(run, launcher, way, &launch, vectors);
     bool integer = num_info(run->call.in[0]->format)->class != NUM_FLOAT;
     reduce_arguments *arguments = cuda_launch(&launch, "reduce", finds_index(id) ? "reduce_index" : integer ? "reduce_integer" : "reduce_real", sizeof *arguments);
     build_nests(&run->call, &arguments->outer, &arguments->inner);

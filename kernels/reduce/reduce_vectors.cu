@@ -1,16 +1,15 @@
 /* Reductions of f32, bf16 and f16 in vectors of eight: over rows that lie side by side, by a warp or a block each, and over other axes where what stays lies side by side.
  *
  *     rows:      a warp or a block reads a part of a row, 4 pieces a thread in flight     -> shuffles, smem -> a result, or a partial one of many
- *     columns:   8 threads read 64 columns of a line, 32 such groups take lines in turns of 4 or 8; the blocks of a cluster take a part of the lines each
- *                                                     -> smem, then that of the cluster's other blocks -> 64 results, or partial ones
+ *     columns:   8 threads read 64 columns of a line, 32 such groups take lines in turns of 4 or 8 -> smem -> 64 results, or partial ones of many, which the last block of the tile to come joins
  *
- * Where that leaves multiprocessors idle, each result is made in parts, which a second launch puts together. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the
+ * Where that leaves multiprocessors idle, each result is made in parts. Those of rows a second launch puts together, in order, as the last block does those of columns. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the
  * shape, the strides and the number of multiprocessors alone, of rows also on where in 16 bytes each begins. Resources: up to 18 KiB of shared memory. Speed: README.md. */
-#include "kernels/gpu/ptx/cluster_f64.cuh"
+#include "kernels/gpu/ptx/global.cuh"
 #include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/reduce/reduce_cuda.h"
 
-enum { WARPS = CUDA_THREADS / 32, ROWS_AT_ONCE = 4 };
+enum { WARPS = CUDA_THREADS / 32, ROWS_AT_ONCE = 4, QUARTERS = CUDA_THREADS / REDUCE_TILE, AT_ONCE = 8 /* parts of a column in a thread's registers */ };
 
 /* The least and all are found as the largest of negated numbers. */
 INLINE bool is_negated(int function) { return function == REDUCE_amin || function == REDUCE_all || function == REDUCE_argmin; }
@@ -184,10 +183,11 @@ INLINE int64_t inner_offset(const reduce_vector_arguments *a, int64_t line) {
     return at[0];
 }
 
-/* Eight columns of four of the thread's lines, step bytes apart. */
-INLINE void load_four(const int format, uint64_t from, int64_t step, row_values *values) {
+/* Eight columns of so many of the thread's next four lines, step bytes apart; more than four are four. */
+INLINE void load_four(const int format, uint64_t from, int64_t step, int64_t lines, row_values *values) {
 #pragma unroll
     for (int k = 0; k < ROWS_AT_ONCE; k++, from += step) {
+        if (k >= lines) continue;
         if (format == CUDA_f32) piece_of_words(((const uint4 *)from)[0], ((const uint4 *)from)[1], values->x[k]);
         else values->words[k] = *(const uint4 *)from;
     }
@@ -209,81 +209,103 @@ INLINE void join_four(int function, float x[ROWS_AT_ONCE][PIECE], double *totals
     }
 }
 
-/* Four lines in words. */
-INLINE void join_words(const int format, int function, const row_values *values, double *totals) {
+/* So many lines in words, at most four: what is not there changes nothing. */
+INLINE void join_words(const int format, int function, const row_values *values, int64_t lines, double *totals) {
     float x[ROWS_AT_ONCE][PIECE];
 #pragma unroll
-    for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, values, k, x[k]);
+    for (int k = 0; k < ROWS_AT_ONCE; k++) {
+        piece_floats(format, values, k, x[k]);
+        if (k >= lines) EACH_OF_PIECE(i) x[k][i] = nothing_of(function);
+    }
     join_four(function, x, totals);
 }
 
-/* All of the thread's lines, four at a time and what is left over one by one. In words, where they lie so: loads of four, or eight of 16 bits, that nothing stands between. */
+/* All of the thread's lines, four at a time, of which the last may not all be there. In words, where they lie so: loads of four, or eight of 16 bits, that nothing stands between. */
 INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, int64_t line, int64_t end, double *totals) {
-    enum { FOUR = ROWS_AT_ONCE * REDUCE_GROUPS, BEHIND = (ROWS_AT_ONCE - 1) * REDUCE_GROUPS };
+    enum { FOUR = ROWS_AT_ONCE * REDUCE_GROUPS };
     const int function = a->function;
     const int64_t line_bytes = a->inner.strides[0][0] * element_size(format), step = line_bytes * REDUCE_GROUPS;
     const uint64_t from = data + (uint64_t)((int64_t)p->first * element_size(format));
     row_values values;
     if (is_whole_piece(p, 0) && a->inner.rank == 1 && (from | (uint64_t)line_bytes) % 16 == 0) {
+        int64_t left = (end - line + REDUCE_GROUPS - 1) / REDUCE_GROUPS;
 #pragma unroll 1
-        for (; format != CUDA_f32 && line + FOUR + BEHIND < end; line += 2 * FOUR) {
+        for (; format != CUDA_f32 && left > ROWS_AT_ONCE; line += 2 * FOUR, left -= 2 * ROWS_AT_ONCE) {
             row_values more;
-            load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
-            load_four(format, from + (uint64_t)((line + FOUR) * line_bytes), step, &more);
-            join_words(format, function, &values, totals);
-            join_words(format, function, &more, totals);
+            load_four(format, from + (uint64_t)(line * line_bytes), step, ROWS_AT_ONCE, &values);
+            load_four(format, from + (uint64_t)((line + FOUR) * line_bytes), step, left - ROWS_AT_ONCE, &more);
+            join_words(format, function, &values, ROWS_AT_ONCE, totals);
+            join_words(format, function, &more, left - ROWS_AT_ONCE, totals);
         }
 #pragma unroll 1
-        for (; line + BEHIND < end; line += FOUR) {
-            load_four(format, from + (uint64_t)(line * line_bytes), step, &values);
-            join_words(format, function, &values, totals);
+        for (; left > 0; line += FOUR, left -= ROWS_AT_ONCE) {
+            load_four(format, from + (uint64_t)(line * line_bytes), step, left, &values);
+            join_words(format, function, &values, left, totals);
         }
+        return;
     }
 #pragma unroll 1
-    for (; line + BEHIND < end; line += FOUR) {
+    for (; line < end; line += FOUR) {
         float x[ROWS_AT_ONCE][PIECE];
 #pragma unroll
-        for (int k = 0; k < ROWS_AT_ONCE; k++) load_piece(format, data + (uint64_t)(inner_offset(a, line + k * REDUCE_GROUPS) * element_size(format)), 1, p, 0, 0, x[k]);
+        for (int k = 0; k < ROWS_AT_ONCE; k++) {
+            EACH_OF_PIECE(i) x[k][i] = nothing_of(function);
+            if (line + k * REDUCE_GROUPS < end) load_piece(format, data + (uint64_t)(inner_offset(a, line + k * REDUCE_GROUPS) * element_size(format)), 1, p, 0, 0, x[k]);
+        }
         join_four(function, x, totals);
-    }
-#pragma unroll 1
-    for (; line < end; line += REDUCE_GROUPS) {
-        float x[PIECE];
-        load_piece(format, data + (uint64_t)(inner_offset(a, line) * element_size(format)), 1, p, 0, 0, x);
-        EACH_OF_PIECE(i) totals[i] = join(function, totals[i], (double)turn_element(function, x[i]));
     }
 }
 
-/* The threads' sums, held by their groups, become the block's in shown, and those of the cluster's blocks that of the tile, in the first block's threads of its columns. */
-INLINE double join_groups(int function, double (*held)[REDUCE_TILE], double *shown, uint32_t blocks) {
-    enum { QUARTERS = CUDA_THREADS / REDUCE_TILE };
+/* The threads' sums, held by their groups, become the block's, in the threads of its columns. */
+INLINE double join_groups(int function, double (*held)[REDUCE_TILE]) {
     const int column = (int)threadIdx.x % REDUCE_TILE, quarter = (int)threadIdx.x / REDUCE_TILE;
     double total = held[quarter][column];
     for (int i = quarter + QUARTERS; i < REDUCE_GROUPS; i += QUARTERS) total = join(function, total, held[i][column]);
     held[quarter][column] = total;   /* where it was the first to read */
     __syncthreads();
     for (int i = 1; i < QUARTERS; i++) total = join(function, total, held[i][column]);
-    if (blocks == 1) return total;
-    if (quarter == 0) shown[column] = total;
-    cluster_arrive();
-    cluster_wait();
-    if (quarter == 0 && cluster_rank() == 0)
-        for (uint32_t i = 1; i < blocks; i++) total = join(function, total, ld_cluster_f64(cluster_map(shared_address(&shown[column]), i)));
-    cluster_arrive();   /* no block ends while its sums are read */
-    cluster_wait();
+    return total;
+}
+
+/* Is this the last of so many blocks to come, all of whom have written before? Its counter is left at 0, for the next launch. */
+INLINE bool comes_last(uint32_t *counter, uint32_t blocks) {
+    __shared__ bool is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atom_add_acq_rel(counter, 1) == blocks - 1;
+        if (is_last) *counter = 0;
+    }
+    __syncthreads();
+    return is_last;
+}
+
+/* A tile's columns over its parts, in order, in the first threads. */
+INLINE double join_parts(int function, const double *parts, int64_t splits, double (*held)[REDUCE_TILE]) {
+    const int column = (int)threadIdx.x % REDUCE_TILE, quarter = (int)threadIdx.x / REDUCE_TILE;
+    double total = start_of(function);
+#pragma unroll 1
+    for (int64_t split = quarter; split < splits; split += QUARTERS * AT_ONCE) {
+        double x[AT_ONCE];   /* all on their way together */
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) x[k] = split + k * QUARTERS < splits ? parts[(split + k * QUARTERS) * REDUCE_TILE + column] : start_of(function);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) total = join(function, total, x[k]);
+    }
+    held[quarter][column] = total;
+    __syncthreads();
+    for (int i = 1; i < QUARTERS; i++) total = join(function, total, held[i][column]);
     return total;
 }
 
 INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
-    __shared__ double held[REDUCE_GROUPS][REDUCE_TILE], shown[REDUCE_TILE];
-    const uint32_t blocks = cluster_blocks(), rank = cluster_rank();
+    __shared__ double held[REDUCE_GROUPS][REDUCE_TILE];
     const int lane = (int)threadIdx.x % REDUCE_LANES, group = (int)threadIdx.x / REDUCE_LANES, function = a->function;
-    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, tiles = gridDim.x / (a->splits * blocks), cluster = blockIdx.x / blocks;
-    const int64_t split = cluster / tiles, first = cluster % tiles * REDUCE_LANES;   /* clusters side by side read lines side by side */
+    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, tiles = gridDim.x / a->splits;
+    const int64_t split = blockIdx.x / tiles, tile = blockIdx.x % tiles, first = tile * REDUCE_LANES;   /* blocks side by side read lines side by side */
     const int64_t piece = first + lane, line = piece / line_pieces;
-    const int64_t begin = (split * blocks + rank) * a->part, end = min(a->length, begin + a->part);
+    const int64_t begin = split * a->part, end = min(a->length, begin + a->part);
     const row_place p = {0, (int)width, (int)(piece % line_pieces) * PIECE, 32};
-    double totals[PIECE];
+    double totals[PIECE], *parts = (double *)a->partial + tile * a->splits * REDUCE_TILE;
     EACH_OF_PIECE(i) totals[i] = start_of(function);
     if (line * width < a->outer.count && begin < end) {
         int64_t at[2];
@@ -292,10 +314,15 @@ INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
     }
     EACH_OF_PIECE(i) held[group][i * REDUCE_LANES + lane] = totals[i];
     __syncthreads();
-    const double total = join_groups(function, held, shown, blocks);
-    if (rank != 0 || threadIdx.x >= REDUCE_TILE) return;
+    double total = join_groups(function, held);
+    if (a->splits > 1) {
+        if (threadIdx.x < REDUCE_TILE) parts[split * REDUCE_TILE + threadIdx.x] = total;
+        if (!comes_last(a->counters + tile, (uint32_t)a->splits)) return;
+        total = join_parts(function, parts, a->splits, held);
+    }
+    if (threadIdx.x >= REDUCE_TILE) return;
     const int64_t its_piece = first + threadIdx.x % REDUCE_LANES, its_line = its_piece / line_pieces, column = its_piece % line_pieces * PIECE + threadIdx.x / REDUCE_LANES;
-    if (its_line * width < a->outer.count && column < width) store_result(a, its_line * width + column, split, a->splits, total);
+    if (its_line * width < a->outer.count && column < width) store_result(a, its_line * width + column, 0, 1, total);
 }
 static_assert((int)ROWS_AT_ONCE == (int)PIECES_MOST && REDUCE_GROUPS * REDUCE_LANES == CUDA_THREADS, "lines are held as pieces; every thread is of a group");
 
@@ -336,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) reduce_join(const __g
 #define ENTRIES(format)                                                \
     ENTRY(reduce_rows_##format, reduce_row, CUDA_##format, 3)          \
     ENTRY(reduce_found_##format, find_in_row, CUDA_##format, 3)        \
-    ENTRY(reduce_columns_##format, reduce_columns, CUDA_##format, 2)
+    ENTRY(reduce_columns_##format, reduce_columns, CUDA_##format, REDUCE_RESIDENT)
 
 ENTRIES(f32)
 ENTRIES(bf16)

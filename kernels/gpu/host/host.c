@@ -112,11 +112,6 @@ void cuda_grid_items(kernel_launch *launch, int64_t count) {
     cuda_grid(launch, blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks, 1, 1);
 }
 
-int64_t cuda_resident_clusters(const chip_caps *chip, int64_t blocks, int64_t resident) {
-    const int64_t parts = base_ceil_div(chip->units, chip->arch < 100 ? 18 : 20);
-    return parts * (chip->units / parts * resident / blocks);
-}
-
 void cuda_slot(kernel_launch *launch, kernel_slot_kind kind, int index, const void *field, int64_t offset) {
     assert(launch->slot_count < KERNEL_SLOTS);
     launch->slots[launch->slot_count++] =

@@ -26,9 +26,6 @@ void *cuda_launch(kernel_launch *launch, const char *image, const char *entry, s
 void cuda_grid(kernel_launch *launch, int64_t x, int64_t y, int64_t z);
 /* One thread each for count items, at most so many blocks that the kernel's loop takes the rest. */
 void cuda_grid_items(kernel_launch *launch, int64_t count);
-/* Clusters of so many blocks that are resident together, where a multiprocessor has room for so many of the blocks. A cluster lies within a part of the chip (a GPC), and how many
- * multiprocessors each has is not told. Reckoned with are parts of the same size, of at most 18 on Hopper and 20 later. */
-int64_t cuda_resident_clusters(const chip_caps *chip, int64_t blocks, int64_t resident);
 void cuda_slot(kernel_launch *launch, kernel_slot_kind kind, int index, const void *field, int64_t offset);
 /* An array field is operand index of the run's call (or its result, KERNEL_RESULT + i). */
 void cuda_take_array(kernel_launch *launch, const kernel_run *run, int index, cuda_array *field);
