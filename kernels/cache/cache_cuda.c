@@ -130,12 +130,14 @@ static void take_places(kernel_launch *launch, const kernel_run *run, cache_argu
     a->interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved);
 }
 
+static int64_t tokens_of(const op_call *call) { return call->in[call->op->id == OP_cache_update ? (int)UPDATE_ROW : (int)CACHE_ROW]->dims[0]; }
+
 /* One launch for the parts that lie in vectors, or for the others. Few tokens are a block each, or several; many are taken in so many that each multiprocessor has eight blocks, which is what it holds
  * twice: fewer leave it waiting for memory, and more look at all tokens behind their own more often. */
 static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways, bool in_vectors) {
     kernel_launch launch;
     const int64_t full = 8 * (int64_t)run->chip->units;
-    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? "cache_vectors" : "cache_elements", sizeof *a);
+    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", !in_vectors ? "cache_elements" : tokens_of(&run->call) == 1 ? "cache_vectors_one" : "cache_vectors", sizeof *a);
     for (int i = 0; i < count; i++) {
         if (is_in_blocks(run, &ways[i]) || lies_in_vectors(run, &ways[i]) != in_vectors) continue;
         cache_part *part = &a->parts[a->count++];

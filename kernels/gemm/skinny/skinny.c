@@ -11,26 +11,26 @@
 
 /* ---- what is taken ---- */
 
-/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; vector: the entry for one row; wide: that whose warps have four rows of b; narrow: that for up to 8 rows whose products are in f16; groups:
+/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; vector: the entry for one row; wide: that whose warps have four rows of b; persistent: that whose blocks are; narrow: that for up to 8 rows whose products are in f16; groups:
  * those for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups, *vector, *wide; } skinny_weights;
+typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups, *vector, *wide, *persistent; } skinny_weights;
 
 #define ENTRIES(name)                                                                                                                                       \
     "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
         {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
 #define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
 static const skinny_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL, "matmul_stream_bf16_m1", "matmul_stream_bf16_m1_wide"},
-    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL, "matmul_stream_f16_m1", "matmul_stream_f16_m1_wide"},
-    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL},
-    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL, NULL},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, "matmul_stream_e4m3_block_m1", "matmul_stream_e4m3_block_m1_wide"},
-    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8), NULL, NULL},
-    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2), NULL, NULL},
-    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4), NULL, NULL},
-    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL},
-    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL},
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL, "matmul_stream_bf16_m1", "matmul_stream_bf16_m1_wide", "matmul_stream_bf16_m1_persistent"},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL, "matmul_stream_f16_m1", "matmul_stream_f16_m1_wide", "matmul_stream_f16_m1_persistent"},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL, NULL},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL, NULL, NULL},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL, NULL, NULL},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, "matmul_stream_e4m3_block_m1", "matmul_stream_e4m3_block_m1_wide", NULL},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8), NULL, NULL, NULL},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2), NULL, NULL, NULL},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4), NULL, NULL, NULL},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL, NULL},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL, NULL, NULL},
 };
 
 static const skinny_weights *weights_of(dw_format b) {
@@ -142,28 +142,32 @@ static int64_t norm_bytes(const kernel_run *run) {
 /* ---- one row ---- */
 
 /* rows: of b that a warp has; parts: warps that share k, a power of two; span: units of 16 bytes that a lane has of a row of b. */
-typedef struct vector_division { int rows, parts, span; int64_t blocks; } vector_division;
+typedef struct vector_division { int rows, parts, span; bool is_persistent; int64_t blocks; } vector_division;
 
-/* cols: of the result. As few parts as hold a row of b, whose lanes have up to `most` units of it, and more where there are fewer blocks than multiprocessors. blocks 0: a row is too long. */
-static vector_division divide_rows(const chip_caps *chip, int rows, int64_t units, int64_t most, int64_t cols, bool halves) {
+/* cols: of the result. As few parts as hold a row of b, whose lanes have up to `most` units of it, and more where there are fewer blocks than `wanted`. blocks 0: a row is too long. */
+static vector_division divide_rows(int rows, int64_t units, int64_t most, int64_t cols, bool halves, int wanted) {
     const int64_t teams = base_ceil_div(cols, halves ? rows / 2 : rows);
     vector_division d = {.rows = rows, .parts = 1};
     while (d.parts < SKINNY_VECTOR_WARPS && units > (int64_t)d.parts * most * 32) d.parts *= 2;
     if (units > (int64_t)d.parts * most * 32) return d;
-    while (d.parts < SKINNY_VECTOR_WARPS && units > d.parts * 32 && teams * d.parts < chip->units * SKINNY_VECTOR_WARPS) d.parts *= 2;
+    while (d.parts < SKINNY_VECTOR_WARPS && units > d.parts * 32 && teams * d.parts < (int64_t)wanted * SKINNY_VECTOR_WARPS) d.parts *= 2;
     d.span = (int)base_ceil_div(units, d.parts * 32);
     d.blocks = base_ceil_div(teams * d.parts, SKINNY_VECTOR_WARPS);
     return d;
 }
 
-/* Blocks of the kernel that a multiprocessor holds at a time. */
-enum { VECTOR_RESIDENT = 2 };
+/* Blocks of the kernel that a multiprocessor holds at a time; k whose pieces of 8 a block's threads have one of each. */
+enum { VECTOR_RESIDENT = 2, VECTOR_PIECES = SKINNY_VECTOR_WARPS * 32 * 8 };
 
-/* Warps have four rows of b where two would make more blocks than run at a time, and four make fewer; of columns that a step joins the two of each half, which share a scale, begin where it is even. */
+/* Blocks are persistent where there are more than run at a time, of rows that their threads bring at once; else warps have four rows of b where two would make more blocks than run at a time, and four make fewer; of columns that a step joins the two of each half, which share a scale, begin where it is even.
+ * Of 16 bits half as many blocks as multiprocessors are enough, so that what is left holds the next launch's, which load meanwhile; of codes that was slower. */
 static vector_division divide_vector(const chip_caps *chip, dw_format b, int64_t k, int64_t cols, bool halves) {
     const int bits = dw_format_bits(b);
     const int64_t units = base_ceil_div(k, 128 / bits), most = bits == 16 ? SKINNY_VECTOR_UNITS(2) : SKINNY_CODES_UNITS(2);
-    const vector_division d = divide_rows(chip, 2, units, most, cols, halves), wide = divide_rows(chip, 4, units, most / 2, cols, halves);
+    const int wanted = bits == 16 ? chip->units / 2 : chip->units;
+    const vector_division d = divide_rows(2, units, most, cols, halves, wanted), wide = divide_rows(4, units, most / 2, cols, halves, wanted);
+    if (bits == 16 && k <= VECTOR_PIECES && d.blocks > VECTOR_RESIDENT * chip->units && (wide.blocks == 0 || wide.blocks > VECTOR_RESIDENT * chip->units))
+        return (vector_division){.rows = 2, .parts = 1, .span = d.span, .is_persistent = true, .blocks = VECTOR_RESIDENT * chip->units};
     return d.blocks <= VECTOR_RESIDENT * chip->units || wide.blocks == 0 || wide.blocks >= d.blocks || (halves && cols % 2 != 0) ? d : wide;
 }
 
@@ -176,7 +180,7 @@ static bool is_short(const kernel_run *run) {
 
 /* The threads that normalise a row have a piece of 8 elements each, and blocks that run one behind the other would each do it again. */
 static bool is_normed_in_vector(const kernel_run *run, int64_t blocks) {
-    return run->call.in[0]->dims[run->call.in[0]->rank - 1] <= SKINNY_VECTOR_WARPS * 32 * 8 && blocks <= run->chip->units * VECTOR_RESIDENT;
+    return run->call.in[0]->dims[run->call.in[0]->rank - 1] <= VECTOR_PIECES && blocks <= run->chip->units * VECTOR_RESIDENT;
 }
 
 /* Does the kernel for one row take it? Of codes where a has blocks of 128, as it comes or as it is quantised here, and the blocks are few more than run at a time: with more the persistent kernel in f16 takes
@@ -419,7 +423,7 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     const skinny_weights *weights = weights_of(run->call.in[1]->format);
     const vector_division d = divide_vector(run->chip, run->call.in[1]->format, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post));
     kernel_launch launch;
-    skinny_arguments *g = cuda_launch(&launch, weights->image, d.rows > 2 ? weights->wide : weights->vector, sizeof *g);
+    skinny_arguments *g = cuda_launch(&launch, weights->image, d.is_persistent ? weights->persistent : d.rows > 2 ? weights->wide : weights->vector, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     take_product(&launch, run, 1, g);
     g->parts = d.parts;
@@ -428,10 +432,10 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     cuda_grid(&launch, d.blocks, 1, 1);
     launch.block[0] = SKINNY_VECTOR_WARPS * 32;
     if (run->quantises) launch.shared_bytes = (uint32_t)SKINNY_CODES_BYTES(a->dims[a->rank - 1]);
-    if (run->norm != NULL) {
+    if (run->norm != NULL || d.is_persistent) {
         const int64_t at = base_ceil_div(launch.shared_bytes, 16) * 16;
-        take_norm(&launch, run, at, &g->norm);
-        launch.shared_bytes = (uint32_t)(at + a->dims[a->rank - 1] * 2);
+        if (run->norm != NULL) take_norm(&launch, run, at, &g->norm);
+        launch.shared_bytes = (uint32_t)(at + base_ceil_div(a->dims[a->rank - 1], 8) * 16);
     }
     launch.overlaps = true;
     return launcher->add(launcher, &launch);

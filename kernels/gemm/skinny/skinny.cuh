@@ -404,6 +404,7 @@ INLINE void multiply_block(const skinny_arguments *g, const skinny_shape s, cons
 #include "kernels/gemm/skinny/results.cuh"
 #include "kernels/gemm/skinny/vector_norm.cuh"
 #include "kernels/gemm/skinny/vector.cuh"
+#include "kernels/gemm/skinny/persistent.cuh"
 #include "kernels/gemm/skinny/codes.cuh"
 
 /* ---- all of it ---- */

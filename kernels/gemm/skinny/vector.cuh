@@ -117,7 +117,7 @@ INLINE vector_early load_early(const skinny_arguments *g, const vector_place *p,
     const matmul_epilogue *e = &g->epilogue;
     const int lane = threadIdx.x % 32, i = lane / rows, col = p->own;
     vector_early early = {0, 1, 1, e->alpha};
-    if (p->part != 0) return early;
+    if (p->part != 0 || !p->has_own) return early;
     if (i < e->count && e->steps[i].data != 0 && (e->halving < 0 || i < e->halving || lane % rows < rows / 2)) early.operand = load_operand(&e->steps[i], col * e->steps[i].col_stride);
     early.of_col = factor_at(e->col_factors, col, e->col_factors != 0);
     early.of_row = factor_at(e->row_factors, 0, e->row_factors != 0);
