@@ -256,6 +256,57 @@ static void pack_factors(const pack_job *job, int64_t batch, int64_t panel, uint
     }
 }
 
+/* What codes that one scale is of have among them. */
+typedef struct unit_facts { bool nonzero, special; } unit_facts;
+
+static uint32_t word_at(const uint8_t *from) {
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
+}
+
+/* Has a byte of the word a code that is NaN or infinite? */
+static bool is_any_nan_or_infinity(gemm_panel panel, uint32_t word) {
+    const uint32_t left = ~word & 0x7f7f7f7f;      /* of E4M3 a byte that is 0 */
+    return panel == GEMM_PANEL_E4M3 ? ((left - 0x01010101) & ~left & 0x80808080) != 0 : (((word & 0x7f7f7f7f) + 0x04040404) & 0x80808080) != 0;
+}
+
+/* The low halves of the four bytes, side by side. */
+static uint32_t low_halves(uint32_t word) {
+    word &= 0x0f0f0f0f;
+    word = (word | word >> 4) & 0x00ff00ff;
+    return (word | word >> 8) & 0xffff;
+}
+
+/* Four codes of 8 bits, or eight of 4, as write_code8 and write_code4 place them one by one. */
+static void pack_word(int bits, uint8_t *group, int k, int c, uint32_t word) {
+    const uint32_t placed = bits == 8 ? (word & 0xff0000ff) | (word >> 8 & 0xff00) | (word << 8 & 0xff0000) : low_halves(word) | low_halves(word >> 4) << 16;
+    memcpy(group + (k / (32 / bits) * 2 + c / HALF) * 64 + c % HALF * 4, &placed, sizeof placed);
+}
+
+/* count codes of a row from at on, as those from k on of column c. */
+static unit_facts pack_unit(const pack_job *job, int bits, const uint8_t *row, int64_t at, int count, uint8_t *group, int k, int c) {
+    const gemm_panel panel = job->pack->panel;
+    const int panel_bits = code_bits(panel), step = 32 / bits;
+    unit_facts facts = {0};
+    int i = 0;
+    for (; bits == panel_bits && i + step <= count; i += step) {
+        const uint32_t word = word_at(row + (at + i) * bits / 8);
+        pack_word(bits, group, k + i, c, word);
+        facts.nonzero |= (word & (bits == 8 ? 0x7f7f7f7f : 0x77777777)) != 0;
+        facts.special |= bits == 8 && is_any_nan_or_infinity(panel, word);
+    }
+    for (; i < count; i++) {
+        unsigned code = read_code(bits, row, at + i);
+        if (bits == 6) code = job->rewrite[code];
+        if (panel_bits == 8) write_code8(group, k + i, c, code);
+        else write_code4(group, k + i, c, code);
+        facts.special |= is_nan_or_infinity(panel, code);
+        facts.nonzero |= (code & (panel_bits == 8 ? 0x7f : 7)) != 0;
+    }
+    return facts;
+}
+
 /* Returns whether anything special was met. */
 static bool pack_codes(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to) {
     const gemm_pack *pack = job->pack;
@@ -266,6 +317,7 @@ static bool pack_codes(const pack_job *job, int64_t batch, int64_t panel, uint8_
     int bits = dw_format_bits(pack->format), panel_bits = code_bits(pack->panel);
     size_t row_bytes = num_row_bytes(pack->format, pack->k);
     int block = num_info(pack->format)->cols, per_group = pack->panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1;
+    const int unit = GEMM_GROUP / per_group;
     bool byte_scales = dw_format_bits(num_info(pack->format)->scale) == 8;
     size_t scale_base = (size_t)batch * (size_t)parts.scale_rows * (size_t)parts.scale_cols;
     bool special = false;
@@ -279,22 +331,14 @@ static bool pack_codes(const pack_job *job, int64_t batch, int64_t panel, uint8_
             int64_t column = source_column(pack, panel, c);
             if (column < 0) continue;
             const uint8_t *row = (const uint8_t *)w->data + ((size_t)(batch * pack->n + column)) * row_bytes;
-            bool nonzero = false;
-            for (int64_t k = 0; k < depth; k++) {
-                unsigned code = read_code(bits, row, at + k);
-                if (bits == 6) code = job->rewrite[code];
+            for (int64_t k = 0; k < depth; k += unit) {
                 uint8_t *group = codes + (size_t)(k / GEMM_GROUP) * GEMM_GROUP * GEMM_COLS * (size_t)panel_bits / 8;
-                if (panel_bits == 8) write_code8(group, (int)(k % GEMM_GROUP), c, code);
-                else write_code4(group, (int)(k % GEMM_GROUP), c, code);
-                special |= is_nan_or_infinity(pack->panel, code);
-                nonzero |= (code & (panel_bits == 8 ? 0x7f : 7)) != 0;
-                int64_t next = k + 1;
-                int unit = GEMM_GROUP / per_group;
-                if (!byte_scales || (next % unit != 0 && next != depth)) continue;
+                const unit_facts facts = pack_unit(job, bits, row, at + k, (int)(depth - k < unit ? depth - k : unit), group, (int)(k % GEMM_GROUP), c);
+                special |= facts.special;
+                if (!byte_scales) continue;
                 unsigned scale = ((const uint8_t *)w->scales)[scale_base + num_scale_index(w->scale_layout, column, (at + k) / block, parts.scale_cols)];
                 scales[(k / unit) * GEMM_COLS + c] = (uint8_t)scale;
-                special |= is_special_scale(pack->panel, scale, nonzero);
-                nonzero = false;
+                special |= is_special_scale(pack->panel, scale, facts.nonzero);
             }
         }
     }
