@@ -119,6 +119,55 @@ static void texts_give_pages_back_on_a_gpu(void **state) {
     assert_int_equal(there.facts.preemptions, here.facts.preemptions);
 }
 
+/* Steps until the request has a token; how many runs that took. */
+static int64_t runs_until_token(dw_context *context, dw_service *service, uint64_t request) {
+    static dw_event events[EVENTS];
+    dw_service_facts before, after;
+    bool has_one = false;
+    dw_service_measure(service, &before);
+    for (int busy = 1; busy && !has_one;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, EVENTS);
+        for (int i = 0; i < count; i++) has_one = has_one || (events[i].request == request && events[i].id >= 0);
+    }
+    assert_true(has_one);
+    dw_service_measure(service, &after);
+    return after.runs - before.runs;
+}
+
+/* The runs in which a prompt of 200 tokens is read, 32 at a time; beside: while another text waits for its next token. */
+static int64_t runs_of_prompt(bool beside) {
+    const dw_service_options options = {.rows = 8, .context = 256, .page_tokens = 16, .cache_bytes = 1 << 22, .run_tokens = 32};
+    int64_t ids[200];
+    dw_context *context;
+    dw_service *service;
+    uint64_t shorter, longer;
+    for (int i = 0; i < 200; i++) ids[i] = (i * 7 + i / 5) % 32;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    dw_model *model = make_model(context, "sim:h200");
+    assert_ok(context, dw_service_create(context, model, &options, &service));
+    if (beside) {
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids + 100, .tokens = 120}, &shorter));
+        runs_until_token(context, service, shorter);
+    }
+    assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 200, .ids = ids, .tokens = 1}, &longer));
+    const int64_t runs = runs_until_token(context, service, longer);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+    return runs;
+}
+
+/* This model is little more than attention, so what a token takes grows with the keys that it sees, and runs get shorter as they see more: by far more than the two that may be under way. */
+static void a_long_prompt_is_read_in_shorter_runs_while_a_text_waits(void **state) {
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    const int64_t alone = runs_of_prompt(false), beside = runs_of_prompt(true);
+    print_message("%lld runs alone, %lld beside a text\n", (long long)alone, (long long)beside);
+    assert_true(alone >= 7 && alone <= 9);
+    assert_true(beside >= alone + 4);
+}
+
 /* A greedy text whose logits are no numbers ends with the reason, on a GPU, too, where they stay. */
 static void logits_that_are_no_numbers_end_a_text_on_a_gpu(void **state) {
     static const struct { const char *number, *message; } cases[] = {{"nan", "a logit is NaN or infinite"}, {"inf", "a logit is NaN or infinite"}, {"-inf", "no id is left"}};
@@ -207,6 +256,7 @@ int main(void) {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
         cmocka_unit_test(a_slow_device_gives_the_same_ids),
         cmocka_unit_test(texts_give_pages_back_on_a_gpu),
+        cmocka_unit_test(a_long_prompt_is_read_in_shorter_runs_while_a_text_waits),
         cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
         cmocka_unit_test(caches_without_room_are_refused),
         cmocka_unit_test(pages_without_room_are_refused),
