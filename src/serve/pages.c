@@ -274,6 +274,16 @@ bool pages_reserve(pages *pages, int64_t index, int64_t end) {
     return true;
 }
 
+bool pages_fit(const pages *pages, int64_t index, int64_t end) {
+    const int64_t all = base_ceil_div(end, pages->slots) - pages->row[index].end;
+    for (int g = 0; g < pages->group_count; g++) {
+        const group *group = &pages->group[g];
+        const int64_t seen = base_ceil_div(group->reach, pages->slots) + 2;   /* it may begin within a page, and one is for what comes */
+        if ((group->reach > 0 && seen < all ? seen : all) > available(group)) return false;
+    }
+    return true;
+}
+
 int64_t pages_room(const pages *pages, int64_t index, int64_t end) {
     int64_t room = end;
     for (int g = 0; g < pages->group_count; g++) {

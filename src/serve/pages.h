@@ -44,6 +44,8 @@ int64_t pages_match(pages *pages, int64_t row, const int64_t *ids, int64_t count
 bool pages_is_same(const pages *pages, int64_t row, int64_t other, const int64_t *ids, const int64_t *other_ids, int64_t other_count);
 /* Pages for all tokens in front of end; false: there are too few, and nothing changed. */
 bool pages_reserve(pages *pages, int64_t row, int64_t end);
+/* Are there pages for a text that is read piece by piece until end? Of a group that sees a window it is enough to have what is seen and a page: those behind the window go back meanwhile. */
+bool pages_fit(const pages *pages, int64_t row, int64_t end);
 /* How many tokens, at most until end, the row could have with the pages that are free. */
 int64_t pages_room(const pages *pages, int64_t row, int64_t end);
 /* The first past tokens of ids are in the cache: whole pages become known, and those that nobody will see go back. */

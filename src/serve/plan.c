@@ -126,10 +126,7 @@ static dw_status begin(scheduler *s, serve_text *text, int64_t row) {
 }
 
 /* Are there pages for all that the text has so far? One that is alone has them, or gets them piece by piece. */
-static bool fits(scheduler *s, const serve_text *text) {
-    const int64_t length = work_of(s, text)->length;
-    return s->pages == NULL || s->running == 1 || pages_room(s->pages, text->row, length + 1) > length;
-}
+static bool fits(const scheduler *s, const serve_text *text) { return s->pages == NULL || s->running == 1 || pages_fit(s->pages, text->row, work_of(s, text)->length + 1); }
 
 /* Texts that wait go to free rows. Of those with inputs of their own, whose encoder runs now, one, or all where they are together. */
 static dw_status take_in(scheduler *s) {

@@ -136,8 +136,8 @@ static int64_t runs_until_token(dw_context *context, dw_service *service, uint64
 }
 
 /* The runs in which a prompt of 200 tokens is read, 32 at a time; beside: while another text waits for its next token. */
-static int64_t runs_of_prompt(bool beside) {
-    const dw_service_options options = {.rows = 8, .context = 256, .page_tokens = 16, .cache_bytes = 1 << 22, .run_tokens = 32};
+static int64_t runs_of_prompt(int64_t rows, bool beside) {
+    const dw_service_options options = {.rows = rows, .context = 256, .page_tokens = 16, .cache_bytes = 1 << 22, .run_tokens = 32};
     int64_t ids[200];
     dw_context *context;
     dw_service *service;
@@ -162,10 +162,17 @@ static int64_t runs_of_prompt(bool beside) {
 static void a_long_prompt_is_read_in_shorter_runs_while_a_text_waits(void **state) {
     (void)state;
     if (kernel_lacks_images() != NULL) skip();
-    const int64_t alone = runs_of_prompt(false), beside = runs_of_prompt(true);
+    const int64_t alone = runs_of_prompt(8, false), beside = runs_of_prompt(8, true);
     print_message("%lld runs alone, %lld beside a text\n", (long long)alone, (long long)beside);
     assert_true(alone >= 7 && alone <= 9);
     assert_true(beside >= alone + 4);
+}
+
+/* The layer that sees the last 20 tokens has pages for 160 of two rows: the prompt is read all the same before the text beside it has made its 120 tokens. */
+static void a_prompt_beyond_the_pages_of_a_window_is_read_beside_a_text(void **state) {
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    assert_true(runs_of_prompt(2, true) < 40);
 }
 
 /* A greedy text whose logits are no numbers ends with the reason, on a GPU, too, where they stay. */
@@ -257,6 +264,7 @@ int main(void) {
         cmocka_unit_test(a_slow_device_gives_the_same_ids),
         cmocka_unit_test(texts_give_pages_back_on_a_gpu),
         cmocka_unit_test(a_long_prompt_is_read_in_shorter_runs_while_a_text_waits),
+        cmocka_unit_test(a_prompt_beyond_the_pages_of_a_window_is_read_beside_a_text),
         cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
         cmocka_unit_test(caches_without_room_are_refused),
         cmocka_unit_test(pages_without_room_are_refused),
