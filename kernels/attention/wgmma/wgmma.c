@@ -102,8 +102,9 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
  * Those of general entries are of biases by query, of capped ones of one causal call each on an H100. Not measured: 256 wide but plain and capped. width: of heads at most. */
 typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
-/* Where keys and values are in blocks, so much of the share of plain ones: by count (README.md), not measured. */
-#define CACHED_SHARE 0.8
+/* Where keys and values are in blocks, so much of the share of plain ones: measured on an H200 (bench/results/h200/attention.md), of heads of 64 in fp8_1x128 alone. */
+static const double cached_shares[] = {[CACHED_NOT] = 1, [CACHED_E4M3] = 0.43, [CACHED_MXFP8] = 0.335, [CACHED_NVFP4] = 0.395};
+#define NARROW_CACHED_SHARE 0.26
 static const tile_rate tile_rates[] = {
     {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
     {ATTENTION_PLAIN, 0, 192, 0.88, 5, 0},
@@ -144,7 +145,7 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     double texts = !has_row ? 1 : (double)(cache->rows < q->dims[2] ? cache->rows : q->dims[2]) / tiles;
     double blocks = (double)base_ceil_div(cache->slots, e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
     const tile_rate *rate = rate_of(e);
-    const double share = e->cached != CACHED_NOT ? CACHED_SHARE * rate->share : rate->share, steady_s = flops / (share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
+    const double share = rate->share * (e->cached != CACHED_NOT && e->width <= 64 ? NARROW_CACHED_SHARE : cached_shares[e->cached]), steady_s = flops / (share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
     const double uneven_s = e->stays && causal && all > chip->units ? UNEVEN_SHARE * blocks * block_s : 0;
     if (e->stays && !causal) waves = ceil(waves);
