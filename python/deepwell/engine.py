@@ -212,7 +212,7 @@ class Engine:
         return [(self._region.program.inputs[i], leaves[i].cpu().contiguous()) for i in self._region.positions]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Graph, plans and packed weights in one file, which ``load`` maps in milliseconds on a machine of this CPU level."""
+        """Graph, plans and packed weights in one file, which ``load`` maps on a machine of this CPU level."""
         self._generation_model().save(os.fspath(path))
 
     # -- generation --

@@ -82,7 +82,8 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
         if (is_prompt && cli->prompt_count == CLI_MOST_PROMPTS) return cli_refuse("more than %d prompts are given", CLI_MOST_PROMPTS);
         if (is_prompt) cli->prompts[cli->prompt_count++] = optarg;
         const char *const *given = found == 0 ? (const char **)(void *)((char *)cli + options[index[at]].member) : &cli->out;
-        if ((found == 0 || found == 'o') && !is_prompt && *given != NULL && **given != '\0')
+        const int takes_value = found == 'o' || (found == 0 && options[index[at]].value != NULL);
+        if (takes_value && !is_prompt && *given != NULL)
             return cli_refuse("--%s is given twice, as %s and as %s: give it once%s", found == 0 ? names[index[at]] : "out", *given, optarg, strchr(*given, '=') != NULL ? ", with commas between" : "");
         if (found == 0) *(const char **)(void *)((char *)cli + options[index[at]].member) = options[index[at]].value ? optarg : "";
         else if (found == 'o') cli->out = optarg;

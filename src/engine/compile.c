@@ -125,7 +125,8 @@ static void find_alone(dw_model *model, const char *kernels)
     }
 }
 
-static dw_status plan_by_policy(dw_model *model, dw_status (*make)(dw_model *, pass_policy *))
+/* tells: rules that changed none of the plans are warned of. */
+static dw_status plan_by_policy(dw_model *model, dw_status (*make)(dw_model *, pass_policy *), bool tells)
 {
     const dw_model_options *options = &model->options;
     pass_policy *policy = NULL;
@@ -135,6 +136,7 @@ static dw_status plan_by_policy(dw_model *model, dw_status (*make)(dw_model *, p
     dw_status status = model->precision != NULL ? engine_splits_create(model, &model->splits) : DW_NO_MEMORY;
     if (status == DW_OK && policy != NULL) status = engine_settle(model, policy);
     if (status == DW_OK) status = make(model, policy);
+    if (status == DW_OK && policy != NULL && tells) pass_policy_warn(policy);
     pass_splits_destroy(model->splits);
     model->splits = NULL;
     pass_policy_destroy(policy);
@@ -217,25 +219,35 @@ static dw_status warn_unused(dw_model *model, const kernel_row *row)
     return status;
 }
 
-bool engine_has_fp32_scores(const ir_node *node)
+bool engine_has_fp32_scores(const ir_node *node) { return node->op == OP_attention && node->n_out == 1 && ir_in(node, ATTENTION_Q)->type.format == DW_FORMAT_f32; }
+
+bool engine_names_scores(const dw_model *model) { return model->options.policy != NULL || (model->options.precision != NULL && strstr(model->options.precision, "role:scores") != NULL); }
+
+/* Would tensor cores take it in bf16, by the sizes of heads that their kernels have? */
+static bool has_tiled_heads(const ir_node *node)
 {
-    return node->op == OP_attention && node->n_out == 1 && ir_in(node, ATTENTION_Q)->type.format == DW_FORMAT_f32 && ir_in(node, ATTENTION_K)->type.format == DW_FORMAT_f32;
+    int64_t width, value_width;
+    const op_type *q = &ir_in(node, ATTENTION_Q)->type, *v = &ir_in(node, ATTENTION_V)->type;
+    return dim_is_constant(q->dims[q->rank - 1], &width) && dim_is_constant(v->dims[v->rank - 1], &value_width) && width % 8 == 0 && value_width % 8 == 0 && width <= 256 && value_width <= 256;
 }
 
-/* GPUs have no fast kernel for attention in fp32. Where layers were to be in fewer bits, it alone can be most of a run. */
+/* On chips whose tensor cores attention has kernels for it has no fast one in fp32. Where layers were to be in fewer bits, it alone can be most of a run. */
 static void warn_fp32_scores(const dw_model *model)
 {
-    const plan *plan = model->full.plan;
+    const plan *plan = model->full.plan != NULL ? model->full.plan : model->step.plan;
     const char *asked = model->options.precision;
     double scores = 0, all = 0;
-    if (plan == NULL || model->chip.kind == CHIP_CPU || asked == NULL || strcmp(asked, "fp32") == 0 || model->flags & DW_MODEL_PLAN_ONLY) return;
+    if (plan == NULL || asked == NULL || *asked == '\0' || strcmp(asked, "fp32") == 0 || engine_names_scores(model) || model->flags & DW_MODEL_PLAN_ONLY) return;
+    if (!chip_has(&model->chip, CHIP_wgmma) && !chip_has(&model->chip, CHIP_tcgen05)) return;
     for (int i = plan->load_count; i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
         all += plan->steps[i].seconds;
-        scores += engine_has_fp32_scores(plan->steps[i].node) ? plan->steps[i].seconds : 0;
+        scores += engine_has_fp32_scores(node) && has_tiled_heads(node) ? plan->steps[i].seconds : 0;
     }
+    const bool caches = model->step.plan != NULL && strstr(asked, "role:cache") == NULL;
     if (scores > all / 5)
-        base_log(model->context, DW_LOG_WARNING, "attention of %s is in fp32, as it was exported, and by estimate %.0f %% of a run: the precision 'role:scores=bf16,%s' runs it on tensor cores, and so does an export in bf16", model->captured->name,
-                 100 * scores / all, asked);
+        base_log(model->context, DW_LOG_WARNING, "attention of %s is in fp32, as it was exported, and by estimate %.0f %% of a run: the precision 'role:scores=bf16,%s%s' runs it on tensor cores, and so does an export in bf16", model->captured->name,
+                 100 * scores / all, caches ? "role:cache=bf16," : "", asked);
 }
 
 static dw_status load_generation(dw_model *model, pool *pool)
@@ -249,7 +261,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     pool *pool;
     TRY(engine_find_chip(model, options));
     find_alone(model, options->kernels);
-    TRY(plan_by_policy(model, plan_all));
+    TRY(plan_by_policy(model, plan_all, true));
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
     warn_fp32_scores(model);
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
@@ -265,13 +277,13 @@ dw_status engine_compile_beside(dw_model *model, const dw_model *that)
     model->chip = that->chip;
     find_alone(model, model->options.kernels);
     TRY(ir_graph_clone(that->fused, &model->fused));
-    return plan_by_policy(model, plan_all);
+    return plan_by_policy(model, plan_all, false);
 }
 
 dw_status engine_compile_generation(dw_model *model)
 {
     pool *pool;
-    TRY(plan_by_policy(model, plan_generation));
+    TRY(plan_by_policy(model, plan_generation, false));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     return load_generation(model, pool);
@@ -283,7 +295,7 @@ dw_status engine_add_pages(dw_model *model)
     const size_t failed = base_failed_allocations(context);
     pool *pool;
     if (model->chip.kind == CHIP_CPU || model->step.plan == NULL || model->fused == NULL || model->paged.plan != NULL) return DW_OK;
-    dw_status status = plan_by_policy(model, plan_pages);
+    dw_status status = plan_by_policy(model, plan_pages, false);
     if (status == DW_OK) status = base_pool(context, &pool);
     if (status == DW_OK) status = engine_load(&model->constants, pool, &model->paged);
     if (status == DW_OK && base_failed_allocations(context) != failed) status = base_fail(context, DW_NO_MEMORY, "memory ran out while pages were added to %s; free memory", model->file);

@@ -153,8 +153,9 @@ dw_status engine_capture(dw_model *model, const char *file, const dw_model_optio
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
-/* Attention whose queries are multiplied by keys in fp32. */
+/* Attention whose queries are in fp32; and has the model rules that may be about it? */
 bool engine_has_fp32_scores(const ir_node *node);
+bool engine_names_scores(const dw_model *model);
 /* The fused graph of that model -> plans for its chip, by the options of this one. */
 dw_status engine_compile_beside(dw_model *model, const dw_model *that);
 /* fused -> the plans of generation, by the model's options. */

@@ -114,14 +114,18 @@ static void sum_record(void *argument, int64_t i, int worker) {
 }
 
 dw_status ir_weights_check(ir_weights *weights, pool *pool) {
-    checking checking = {.seals = weights->seals};
-    TRY_NEW(checking.found, &weights->arena, weights->seal_count);
-    pool_run(pool, (int64_t)weights->seal_count, sum_record, &checking);
+    enum { TOGETHER = 64 };     /* records, between which somebody may end it */
+    uint64_t found[TOGETHER];
     for (size_t i = 0; i < weights->seal_count; i++) {
         const ir_seal *seal = &weights->seals[i];
-        if (checking.found[i] == seal->sum) continue;
+        if (i % TOGETHER == 0) {
+            const size_t left = weights->seal_count - i;
+            TRY(base_poll(weights->context));
+            pool_run(pool, (int64_t)(left < TOGETHER ? left : TOGETHER), sum_record, &(checking){seal, found});
+        }
+        if (found[i % TOGETHER] == seal->sum) continue;
         return base_fail(weights->context, DW_CORRUPT, "%s: the %zu bytes of '%s' are not those that were written: their checksum is %08" PRIx64 ", and the file says %08" PRIx64 "; the file is damaged: copy it again, or make it anew",
-                         seal->file, seal->length, seal->record, checking.found[i], seal->sum);
+                         seal->file, seal->length, seal->record, found[i % TOGETHER], seal->sum);
     }
     weights->seal_count = 0;
     return DW_OK;

@@ -324,7 +324,16 @@ static dw_status choose_inputs(check *check, int count, const dw_named_tensor *i
     return lab_random_inputs(&check->arena, plan, plan->typical, check->inputs);
 }
 
+/* The model is planned only, and then computed with. */
+static dw_status check_weights(const check *check) {
+    pool *pool;
+    ir_weights *weights = check->model->fused->weights;
+    TRY(base_pool(check->context, &pool));
+    return weights != NULL ? ir_weights_check(weights, pool) : DW_OK;
+}
+
 static dw_status run_check(check *check, const dw_model_options *options, int count, const dw_named_tensor *inputs, json_t *facts) {
+    TRY(check_weights(check));
     TRY(make_probe(check, "role:cache=fp32,fp32", NULL, PASS_PROBE_LAYERS, options, &check->exact));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_LAYERS, options, &check->low));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_ISOLATED, options, &check->isolated));

@@ -91,12 +91,13 @@ static void add_slower(json_t *own, const json_t *plain) {
     else json_decref(slower);
 }
 
-static void compare_layers(json_t *rows) {
+/* has_bf16: the second row is that of bf16. */
+static void compare_layers(json_t *rows, bool has_bf16) {
     static const char *const plans[] = {"plan", "step_plan"};
     size_t i;
     json_t *row;
     for (size_t k = 0; k < COUNT_OF(plans); k++) {
-        add_slower(json_object_get(json_array_get(rows, 0), plans[k]), json_object_get(json_array_get(rows, 1), plans[k]));
+        if (has_bf16) add_slower(json_object_get(json_array_get(rows, 0), plans[k]), json_object_get(json_array_get(rows, 1), plans[k]));
         json_array_foreach(rows, i, row) json_object_del(json_object_get(row, plans[k]), "layers");
     }
 }
@@ -153,7 +154,7 @@ static void add_scores(json_t *rows, const dw_model *model, const char *asked) {
 json_t *explain_beside(const dw_model *model) {
     const char *asked = model->options.precision;
     const bool is_open = asked != NULL && strstr(asked, " or ") != NULL, is_told = is_open || is_quantised(model->full.plan) || is_quantised(model->step.plan);
-    const bool widens = asked != NULL && strcmp(asked, "fp32") != 0 && strstr(asked, "role:scores") == NULL && model->options.policy == NULL && has_fp32_scores(model->full.plan);
+    const bool widens = asked != NULL && *asked != '\0' && strcmp(asked, "fp32") != 0 && !engine_names_scores(model) && has_fp32_scores(model->full.plan);
     if (model->fused == NULL || (!is_told && !widens)) return NULL;
     json_t *rows = json_array(), *own = json_pack("{s:s}", "precision", model->precision);
     json_array_append_new(rows, own);
@@ -161,6 +162,6 @@ json_t *explain_beside(const dw_model *model) {
     if (is_told) json_array_append_new(rows, beside_row(model, "bf16"));
     if (is_told && asked != NULL) add_others(rows, model, asked);
     if (widens) add_scores(rows, model, asked);
-    compare_layers(rows);
+    compare_layers(rows, is_told);
     return rows;
 }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 ROOT = os.getcwd()
 COMMAND = os.path.join(os.environ.get("DEEPWELL_BUILD", os.path.join(ROOT, "build")), "deepwell")
@@ -143,6 +144,14 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
         fails(1, [folder, "is a folder"], name, folder, *rest)
         fails(1, "empty.pt2", name, empty, *rest)
         fails(1, "words.txt:1", name, text, *rest)
+    changed = os.path.join(folder, "changed.pt2")
+    with open(KJV, "rb") as file, open(changed, "wb") as to, zipfile.ZipFile(KJV) as archive:
+        record = max((info for info in archive.infolist() if "/data/weights/" in info.filename), key=lambda info: info.file_size)
+        content = bytearray(file.read())
+        content[record.header_offset + 30 + len(record.filename) + record.file_size // 2] ^= 16
+        to.write(content)
+    for command in (["check", "--precision", "bf16"], ["compile", "-o", os.path.join(folder, "x.dw")], ["generate", "--ids", "1"]):
+        fails(1, [record.filename, "are not those that were written"], command[0], changed, *command[1:])
     fails(1, "chip 'foo' is not known; choose one of", "explain", KJV, "--chip", "foo")
     fails(1, "there is no 'all'; there are none, cheap, attention, block", "explain", "--train", KJV, "--loss", "next-token", "--recompute", "all")
     fails(1, "has no loss", "explain", "--train", KJV)

@@ -174,12 +174,13 @@ static void keep_warning(void *user, dw_log_level level, const char *line) {
     snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
-/* Where it is most of a run and layers are not in fp32, the rule that mends it is named; on the CPU, in bf16, or where nothing was asked for, nothing is. */
+/* Where it is most of a run and layers are not in fp32, the rule that mends it is named; on the CPU, in bf16, where tensor cores have no kernel for it, or where nothing was asked for, nothing is. */
 static void test_fp32_scores_are_warned_of(void **state) {
     (void)state;
     static const char heads[] = "graph heads\n  symbol s 1..\n  input x f32[1,8,s,64]\n  %1 = attention x, x, x {scale=0.125}\n  output y %1\n";
     static const struct { const char *device, *precision; bool warned; } cases[] = {
-        {"sim:h200", "mxfp8", true}, {"sim:h200", "role:scores=bf16,mxfp8", false}, {"sim:h200", "fp32", false}, {"sim:h200", NULL, false}, {"cpu", "mxfp8", false},
+        {"sim:h200", "mxfp8", true}, {"sim:h200", "role:scores=bf16,mxfp8", false}, {"sim:h200", "role:scores=fp32,mxfp8", false}, {"sim:h200", "fp32", false},
+        {"sim:h200", NULL, false}, {"sim:rtx5090", "mxfp8", false}, {"cpu", "mxfp8", false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         warnings seen = {0};

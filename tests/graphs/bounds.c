@@ -332,7 +332,7 @@ static bool within(stepping *s, const ir_node *node, const dw_tensor *got, const
 }
 
 static bool multiplies_8_bits(const ir_node *node) {
-    for (int i = 0; i < 2 && (node->op == OP_matmul || node->op == OP_grouped_matmul); i++) {
+    for (int i = 0; i < 2 && (node->op == OP_matmul || node->op == OP_grouped_matmul || node->op == OP_mqa_logits); i++) {
         const dw_format format = ir_in(node, i)->type.format;
         if (dw_format_bits(format) <= 8) return true;
     }

@@ -97,8 +97,9 @@ static bool is_exact(dw_format from, dw_format to) {
 
 static bool is_view_of_one(const ir_node *node) { return (op_get(node->op)->traits & OP_TRAIT_VIEW) != 0 && node->n_in == 1; }
 
-/* What was cast to a format that holds all of it, seen through views: the value of that format; NULL: there is none. */
+/* What was cast to a format that holds all of it, seen through views: the value of that format; NULL: there is none. Elements of less than a byte have no views. */
 static ir_value *below_views(ir_value *x, dw_format format) {
+    if (num_info(format)->bits < 8) return NULL;
     while (x->kind == IR_RESULT && is_view_of_one(x->node)) x = x->node->in[0].value;
     const ir_node *cast = ir_def(x, OP_cast);
     return cast != NULL && cast->in[0].value->type.format == format && is_exact(format, x->type.format) ? cast->in[0].value : NULL;

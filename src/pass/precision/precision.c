@@ -285,7 +285,6 @@ static dw_status lower_layers(lowering *lowering) {
     }
     TRY(precision_caches(graph, lowering->options));
     TRY(precision_scores(graph, lowering->options));
-    pass_policy_warn(lowering->options->policy);
     return ir_set_note(graph, NOTE, pass_policy_words(lowering->options->policy));
 }
 

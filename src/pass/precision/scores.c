@@ -5,7 +5,7 @@
  *
  * In fp8 128 keys have one scale, as a scale for each would be a product for each score. So a key's number depends on those beside it, hidden ones among them, and causal attention, where these may come
  * later, stays as it is. In mxfp8 both are mxfp8, and it stays, too: where there is a cached step, it is the attention over caches, whose keys have the format of role:cache. bf16 is for what is
- * fp32: any attention that reads no caches, and over caches in bf16 its queries. Graphs with gradients stay. No precision that is not named for role:scores changes any of this. */
+ * fp32: any attention that reads no caches, and over caches in other formats its queries. Graphs with gradients stay. No precision that is not named for role:scores changes any of this. */
 #include "pass/fuse/fuse.h"
 #include "pass/precision/told.h"
 
@@ -17,10 +17,11 @@ static bool reads_caches(const ir_node *node) {
 
 static bool is_in(const ir_node *node, int operand, dw_format format) { return ir_in(node, operand)->type.format == format; }
 
-/* Queries in fp32, and keys and values likewise, or caches in bf16. */
+/* Queries in fp32, and keys and values likewise, or in what caches are kept in. */
 static bool takes_bf16(const ir_node *node) {
-    if (!is_in(node, ATTENTION_Q, DW_FORMAT_f32) || !is_in(node, ATTENTION_K, ir_in(node, ATTENTION_V)->type.format)) return false;
-    return is_in(node, ATTENTION_K, DW_FORMAT_bf16) || (is_in(node, ATTENTION_K, DW_FORMAT_f32) && !reads_caches(node));
+    const dw_format keys = ir_in(node, ATTENTION_K)->type.format;
+    if (!is_in(node, ATTENTION_Q, DW_FORMAT_f32) || !is_in(node, ATTENTION_V, keys)) return false;
+    return keys == DW_FORMAT_bf16 || dw_format_is_block(keys) || (keys == DW_FORMAT_f32 && !reads_caches(node));
 }
 
 static bool takes_fewer_bits(const ir_node *node, dw_format to) {
@@ -38,13 +39,31 @@ static dw_status emit_quantized(ir_graph *graph, ir_value **number, dw_format to
     return ir_emit(graph, OP_quantize, 1, &plain, 1, &held, number);
 }
 
+/* Do views that nothing else reads end in queries, keys or values? */
+static bool is_for_scores(const ir_graph *graph, const ir_value *value) {
+    const ir_use *use = value->uses;
+    if (use == NULL || use->next != NULL || ir_is_output(graph, value)) return false;
+    const ir_node *node = use->node;
+    if (node->op == OP_attention) return use->index <= ATTENTION_V;
+    return (node->op == OP_reshape || node->op == OP_transpose) && is_for_scores(graph, ir_out(node));
+}
+
+/* Is all of the value, of which one part is read, for scores: queries, keys and values that one product makes? */
+static bool is_all_for_scores(const ir_graph *graph, const ir_value *value) {
+    bool all = value->kind == IR_RESULT && value->node->op == OP_matmul && !ir_is_output(graph, value);
+    for (const ir_use *use = value->uses; all && use != NULL; use = use->next)
+        all = (use->node->op == OP_slice && is_for_scores(graph, ir_out(use->node))) || (use->node->op == OP_cast && ir_out(use->node)->type.format == DW_FORMAT_bf16);
+    return all;
+}
+
 /* Rounded where it is computed, in front of views that nothing else reads: a product's result is written so. */
 static dw_status emit_bf16(ir_graph *graph, ir_value **number) {
     ir_value *plain = fuse_skip_widening(*number), *from;
     const ir_node *node = plain->kind == IR_RESULT ? plain->node : NULL;
     *number = plain;
-    if (plain->type.format == DW_FORMAT_bf16) return DW_OK;
-    const bool is_view = node != NULL && (node->op == OP_reshape || node->op == OP_transpose || node->op == OP_slice) && plain->uses != NULL && plain->uses->next == NULL && !ir_is_output(graph, plain);
+    if (plain->type.format == DW_FORMAT_bf16 || dw_format_is_block(plain->type.format)) return DW_OK;
+    const bool is_view = node != NULL && plain->uses != NULL && plain->uses->next == NULL && !ir_is_output(graph, plain) &&
+                         (node->op == OP_reshape || node->op == OP_transpose || (node->op == OP_slice && is_all_for_scores(graph, ir_in(node, 0))));
     if (!is_view) return ir_emit_cast(graph, plain, DW_FORMAT_bf16, number);
     from = ir_in(node, 0);
     TRY(emit_bf16(graph, &from));
