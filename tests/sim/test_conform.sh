@@ -2,7 +2,7 @@
 # Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
 # another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
 # and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
-# kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own.
+# kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own, norms and quantisers among them.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
@@ -40,7 +40,7 @@ export program folder
 {
     for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
-    [ ${#lines[@]} -gt 0 ] || echo "b200:3 tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
+    [ ${#lines[@]} -gt 0 ] || echo "b200:3 $part tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"
