@@ -9,7 +9,7 @@
 
 enum { IN_X, IN_DY, IN_WEIGHT, IN_PLUS };
 
-/* A team for each row: a part of a warp or a warp where its threads hold the row, else as few warps as can with two pieces a thread. A block for each multiprocessor, or fewer. */
+/* A team for each row: 2, 4, .. or 32 threads of a warp, or one, where they hold the row, else as few warps as can with two pieces a thread. A block for each multiprocessor, or fewer. */
 typedef struct backward_division { int64_t rows, cols; int pieces, group, teams, blocks; uint32_t rows_bytes, shared_bytes; } backward_division;
 
 static int64_t padded_cols(int64_t cols) { return base_ceil_div(cols, 4) * 4; }
@@ -29,22 +29,27 @@ static backward_division divide_row(const chip_caps *chip, int64_t cols, dw_form
         d.pieces = (int)base_ceil_div(cols, d.group * PIECE);
     } else {
         d.pieces = 2;
-        d.group = (int)base_ceil_div(base_ceil_div(cols, 2 * PIECE), 32) * 32;
+        while (d.group < 32 && d.group * 2 * PIECE < cols) d.group *= 2;
+        if (d.group == 32) d.group = (int)base_ceil_div(cols, 32 * 2 * PIECE) * 32;
     }
+    const int fewer = d.group < 32 ? 32 / d.group : 1;   /* a block is whole warps */
     take_room(&d, (in_words ? BACKWARD_THREADS(d.pieces, centred) : BACKWARD_ANY_THREADS) / d.group, format, has_plus);
-    while (d.teams > 1 && d.shared_bytes + BACKWARD_ROOM_BYTES > chip->shared_bytes) take_room(&d, d.teams / 2, format, has_plus);
+    while (d.teams > fewer && d.shared_bytes + BACKWARD_ROOM_BYTES > chip->shared_bytes) take_room(&d, d.teams - fewer, format, has_plus);
     return d;
 }
 
-/* Do rows, and the weight, lie in words of 16 bytes, rows the same way apart? steps and nest as in the arguments. */
+/* Do rows, and the weight, lie in words of 16 bytes, what every axis counts whole words apart? steps and nest as in the arguments. */
 static bool lies_in_words(const kernel_run *run) {
     const dw_tensor *x = run->call.in[IN_X], *weight = op_operand(&run->call, IN_WEIGHT), *plus = op_operand(&run->call, IN_PLUS), *tensors[] = {run->call.out[0], x, run->call.in[IN_DY], plus != NULL ? plus : x};
     const int64_t elements = x->format == DW_FORMAT_f32 ? 4 : 8;
     int64_t steps[4];
     cuda_nest nest;
     cuda_nest_lines(&nest, x->rank - 1, 4, tensors, steps);
-    bool in_words = nest.rank <= 1 && x->dims[x->rank - 1] % elements == 0 && (weight == NULL || (weight->strides[0] == 1 && cuda_lies_at_16(weight->data)));
-    for (int k = 0; k < 4; k++) in_words = in_words && steps[k] == 1 && (nest.rank < 1 || (nest.strides[k][0] % elements == 0 && llabs(nest.strides[k][0]) <= INT32_MAX / 4)) && cuda_lies_at_16(tensors[k]->data);
+    bool in_words = nest.narrow && x->dims[x->rank - 1] % elements == 0 && (weight == NULL || (weight->strides[0] == 1 && cuda_lies_at_16(weight->data)));
+    for (int k = 0; k < 4; k++) {
+        in_words = in_words && steps[k] == 1 && cuda_lies_at_16(tensors[k]->data);
+        for (int axis = 0; axis < nest.rank; axis++) in_words = in_words && nest.strides[k][axis] % elements == 0 && llabs(nest.strides[k][axis]) <= INT32_MAX / 4;
+    }
     return in_words;
 }
 
@@ -88,6 +93,13 @@ size_t norm_backward_rows_cuda_workspace(const kernel_run *run) {
     return (size_t)run->chip->units * 2 * (size_t)padded_cols(x->dims[x->rank - 1]) * sizeof(float);
 }
 
+static row_divisor divisor_of(uint32_t size) {
+    row_divisor divisor = {.shift = 0};
+    while (UINT64_C(2) << divisor.shift < size) divisor.shift++;
+    divisor.by = (uint32_t)(((UINT64_C(1) << (32 + divisor.shift)) + size - 1) / size);
+    return divisor;
+}
+
 static void take_columns(kernel_launch *launch, const kernel_run *run, norm_backward_rows_arguments *arguments) {
     const op_call *call = &run->call;
     cuda_take_array(launch, run, KERNEL_RESULT + 1, &arguments->dweight);
@@ -95,6 +107,15 @@ static void take_columns(kernel_launch *launch, const kernel_run *run, norm_back
     if (!arguments->centred) return;
     cuda_take_array(launch, run, KERNEL_RESULT + 2, &arguments->dbias);
     arguments->dbias_step = call->out[2]->strides[0];
+}
+
+/* How rows in words are found. Of others it is not read. */
+static void take_nest(norm_backward_rows_arguments *arguments, int64_t bytes) {
+    const cuda_nest *nest = &arguments->nest;
+    for (int axis = 0; axis < nest->rank; axis++) {
+        for (int k = 0; k < 4; k++) arguments->pitches[k][axis] = (int32_t)(nest->strides[k][axis] * bytes);
+        if (nest->dims[axis] > 1 && nest->narrow) arguments->sizes[axis] = divisor_of((uint32_t)nest->dims[axis]);
+    }
 }
 
 static void prepare(kernel_launch *launch, const kernel_run *run, const backward_division *d, const char *entry) {
@@ -113,7 +134,7 @@ static void prepare(kernel_launch *launch, const kernel_run *run, const backward
     arguments->rows_bytes = d->rows_bytes;
     arguments->by_count = (float)(1.0 / (double)d->cols);
     arguments->by_first = 1.0f / (float)(d->cols < PIECE ? d->cols : PIECE);
-    for (int k = 0; k < 4; k++) arguments->pitches[k] = (int32_t)(arguments->nest.strides[k][0] * (x->format == DW_FORMAT_f32 ? 4 : 2));
+    take_nest(arguments, x->format == DW_FORMAT_f32 ? 4 : 2);
     arguments->eps = (float)op_attr_real(call->attrs, OP_ATTR_eps);
     arguments->has_weight = weight != NULL;
     arguments->has_plus = plus != NULL;

@@ -5,8 +5,9 @@
  *            registers. What is added to dx (plus) is asked for when the row's work begins, and used at its end
  *   the end  columns of teams -> smem, added in order -> gmem, of each block; a second launch adds blocks, in order
  *
- * Rows that lie in words of 16 bytes have entries of their own (words), without a line of what others need: a row's way is 500 instructions, and jumps over more than that cost their fetching. All sums are
- * in an order that the sizes and the chip alone decide. In fp32: of rows with numbers beyond 2^60 squares overflow, as in norm_rows.cu.
+ * Rows that lie in words of 16 bytes have entries of their own (words), without a line of what others need: a row's way is 500 instructions, and jumps over more than that cost their fetching. Such an entry
+ * is there twice: for rows one pitch apart, and for those that only the nest's axes find, as a gradient of attention that is read by heads. All sums are in an order that the shape, the strides, where in 16
+ * bytes operands begin, and the chip alone decide. In fp32: of rows with numbers beyond 2^60 squares overflow, as in norm_rows.cu.
  * Squares are around the row's mean, or where a warp has a row of 16 bits around the mean of its first piece, which saves a round of shuffles and loses at most cols / PIECE units of the last place of
  * fp32. Resources: shared memory for two rows of each team and the weight (BACKWARD_* in backward_rows.h). Speed: README.md. */
 #include "kernels/gpu/ptx/half.cuh"
@@ -14,6 +15,7 @@
 #include "kernels/norm/backward_rows.h"
 
 enum { DX, X, DY, PLUS };
+enum { NO_WORDS, WORDS, WORDS_NESTED };   /* how rows lie (words): otherwise, in words of 16 bytes one pitch apart, or in words as the nest has them */
 
 /* ---- teams ---- */
 
@@ -79,9 +81,22 @@ INLINE bool is_inside(const int pieces, const int format, const norm_backward_ro
     return k < (pieces - 1) * (format == CUDA_f32 ? 2 : 1) || word_col(format, t, k) < a->cols;
 }
 
+/* Bytes to where row begins in operand k, of rows in words that are not one pitch apart. */
+INLINE int64_t nested_row(const norm_backward_rows_arguments *a, int row, const int k) {
+    uint32_t left = (uint32_t)row;
+    int64_t at = 0;
+#pragma unroll 1
+    for (int axis = a->nest.rank - 1; axis > 0; axis--) {
+        const uint32_t outer = __umulhi(left, a->sizes[axis].by) >> a->sizes[axis].shift;
+        at += (int64_t)(int)(left - outer * (uint32_t)a->nest.dims[axis]) * a->pitches[k][axis];
+        left = outer;
+    }
+    return at + (int64_t)(int)left * a->pitches[k][0];
+}
+
 /* Where row begins in operand k. */
-INLINE uint64_t row_of(const bool words, const norm_backward_rows_arguments *a, const int format, const cuda_array *array, int row, const int k) {
-    if (words) return array->data + (uint64_t)((int64_t)row * a->pitches[k]);
+INLINE uint64_t row_of(const int words, const norm_backward_rows_arguments *a, const int format, const cuda_array *array, int row, const int k) {
+    if (words) return array->data + (uint64_t)(words == WORDS ? (int64_t)row * a->pitches[k][0] : nested_row(a, row, k));
     if (a->nest.rank <= 1) return row_data(array, format, row * a->nest.strides[k][0]);
     int64_t at[4];
     nest_offsets(&a->nest, row, 4, at);
@@ -203,7 +218,7 @@ INLINE float middle_of(const int pieces, const int format, const norm_backward_r
 typedef struct backward_columns { float weight[QUADS_MOST][QUAD], bias[QUADS_MOST][QUAD]; } backward_columns;
 
 /* odd: which of the two rows that are there. rooms: of the row's two sums. */
-INLINE void work_row(const int pieces, const int format, const bool words, const bool centred, const norm_backward_rows_arguments *a, const team_place *t, uint32_t weights, uint32_t room, int odd, int row,
+INLINE void work_row(const int pieces, const int format, const int words, const bool centred, const norm_backward_rows_arguments *a, const team_place *t, uint32_t weights, uint32_t room, int odd, int row,
                      float4 (*rooms)[BACKWARD_WARPS_MOST], backward_columns *columns) {
     const uint32_t x_at = room_of(pieces, format, t, room, ROOM_X + odd), dy_at = room_of(pieces, format, t, room, ROOM_DY + odd);
     float x[QUADS_MOST][QUAD], dy[QUAD], w[QUAD];
@@ -277,13 +292,13 @@ INLINE void store_columns(const int pieces, const int format, const bool centred
     }
 }
 
-INLINE void bring_rows(const int pieces, const int format, const bool words, const norm_backward_rows_arguments *a, const team_place *t, uint32_t room, int row, int odd) {
+INLINE void bring_rows(const int pieces, const int format, const int words, const norm_backward_rows_arguments *a, const team_place *t, uint32_t room, int row, int odd) {
     const int there = row < a->rows ? row : 0;   /* what is not there is worked on as row 0, and goes nowhere */
     bring_row(pieces, format, words, a, t, row_of(words, a, format, &a->x, there, X), a->steps[X], room_of(pieces, format, t, room, ROOM_X + odd));
     bring_row(pieces, format, words, a, t, row_of(words, a, format, &a->dy, there, DY), a->steps[DY], room_of(pieces, format, t, room, ROOM_DY + odd));
 }
 
-INLINE void norm_backward(const int pieces, const int format, const bool words, const bool centred, const norm_backward_rows_arguments *a) {
+INLINE void norm_backward(const int pieces, const int format, const int words, const bool centred, const norm_backward_rows_arguments *a) {
     extern __shared__ __align__(16) uint8_t room_bytes[];
     __shared__ float4 rooms[4][BACKWARD_WARPS_MOST];
     const team_place t = place_team(pieces, a);
@@ -313,14 +328,15 @@ INLINE void norm_backward(const int pieces, const int format, const bool words, 
 
 #define ENTRY(name, pieces, threads, format, words, centred)                                                                               \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ norm_backward_rows_arguments arguments) {        \
-        norm_backward(pieces, format, words, centred, &arguments);                                                                        \
+        if ((words) == WORDS && arguments.nest.rank > 1) norm_backward(pieces, format, WORDS_NESTED, centred, &arguments);                \
+        else norm_backward(pieces, format, words, centred, &arguments);                                                                   \
     }
-#define ENTRY_WORDS(format, kind, pieces, centred) ENTRY(norm_backward_##format##_##kind##_##pieces, pieces, BACKWARD_THREADS(pieces, centred), CUDA_##format, true, centred)
+#define ENTRY_WORDS(format, kind, pieces, centred) ENTRY(norm_backward_##format##_##kind##_##pieces, pieces, BACKWARD_THREADS(pieces, centred), CUDA_##format, WORDS, centred)
 #define ENTRIES_OF(format, kind, centred)                                                                           \
     ENTRY_WORDS(format, kind, 1, centred)                                                                           \
     ENTRY_WORDS(format, kind, 2, centred)                                                                           \
     ENTRY_WORDS(format, kind, 3, centred)                                                                           \
-    ENTRY(norm_backward_##format##_##kind##_any, 2, BACKWARD_ANY_THREADS, CUDA_##format, false, centred)
+    ENTRY(norm_backward_##format##_##kind##_any, 2, BACKWARD_ANY_THREADS, CUDA_##format, NO_WORDS, centred)
 #define ENTRIES(format) ENTRIES_OF(format, rms, false) ENTRIES_OF(format, layer, true)
 #define ENTRIES_16(format) ENTRIES(format) ENTRY_WORDS(format, rms, 4, false) ENTRY_WORDS(format, layer, 4, true)
 
@@ -333,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(BACKWARD_SUM_WARPS * 32) norm_backw
     __shared__ float of_warps[BACKWARD_SUM_WARPS][BACKWARD_SUM_COLS];
     const norm_backward_rows_arguments *a = &arguments;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = (int)blockIdx.x * BACKWARD_SUM_COLS + lane, number = (int)blockIdx.y;
-    enum { AT_ONCE = 9 };
+    enum { AT_ONCE = 10 };
     float sum = 0;
     grid_release();
     grid_wait();

@@ -12,6 +12,9 @@ enum { BACKWARD_F32_PIECES = 3, BACKWARD_PIECES = 4, BACKWARD_ANY_THREADS = 512,
 enum { BACKWARD_SUM_COLS = 32, BACKWARD_SUM_WARPS = 16 };
 enum { BACKWARD_ROWS = 4, BACKWARD_ROOM_BYTES = 2048 };   /* rows of x and dy, two each, beside one of plus; what a block has of shared memory besides */
 
+/* n / d of a number of 31 bits: the upper 32 bits of n * by, shifted; by is 2^(32 + shift) / d, rounded up. */
+typedef struct row_divisor { uint32_t by, shift; } row_divisor;
+
 typedef struct norm_backward_rows_arguments {
     cuda_nest nest;                   /* rows: dx, x, dy, plus */
     cuda_array dx, x, dy, plus, weight, dweight, dbias;
@@ -21,7 +24,8 @@ typedef struct norm_backward_rows_arguments {
     int32_t centred, has_weight, has_plus;
     int32_t is_whole;                 /* a team's threads hold as many elements as a row has */
     uint32_t rows_bytes;              /* of shared memory: rows of all teams, in front of the weight */
-    int32_t pitches[4];               /* of rows in words: bytes from one to the next */
+    int32_t pitches[4][CUDA_RANK];    /* of rows in words: the nest's strides in bytes */
+    row_divisor sizes[CUDA_RANK];     /* of rows in words: the nest's sizes, by which a row's number is divided */
     float by_count, by_first, eps;    /* one over the elements of a row, and of its first piece */
 } norm_backward_rows_arguments;
 

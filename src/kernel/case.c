@@ -154,6 +154,7 @@ static dw_status read_word(reader *r, char *word) {
     const char *value = equals + 1;
     if (strcmp(word, "pack") == 0) return read_mask(r, value, &r->c->constant);
     if (strcmp(word, "strided") == 0) return read_mask(r, value, &r->c->strided);
+    if (strcmp(word, "pitched") == 0) return read_mask(r, value, &r->c->pitched);
     if (strcmp(word, "ascending") == 0) return read_mask(r, value, &r->c->ascending);
     if (strcmp(word, "special") == 0) return read_mask(r, value, &r->c->special);
     if (strcmp(word, "range") == 0) return read_range(r, value);
@@ -190,6 +191,18 @@ bool kernel_case_has_variant(const kernel_case *c, const char *name) {
         at += own;
     }
     return false;
+}
+
+int64_t kernel_case_set_apart(const kernel_case *c, int operand, dw_tensor *tensor) {
+    const bool is_strided = c->strided >> operand & 1, is_pitched = c->pitched >> operand & 1;
+    if ((!is_strided && !is_pitched) || dw_format_is_block(tensor->format) || dw_format_bits(tensor->format) < 8) return 0;
+    int64_t stride = is_strided ? 2 : 1;
+    for (int axis = tensor->rank - 1; axis >= 0; axis--) {
+        tensor->strides[axis] = stride;
+        stride *= tensor->dims[axis] + 1;
+        if (!is_strided && axis == tensor->rank - 1) stride = base_ceil_div(stride, 16) * 16;   /* words of any format */
+    }
+    return stride;
 }
 
 static int by_id(const void *a, const void *b) { return (int)((const op_attr *)a)->id - (int)((const op_attr *)b)->id; }

@@ -433,6 +433,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  * Operands are types with numbers for dimensions, or '-'. What has the form key=value is an attribute of the op (lists with commas), or one of
  *     pack=I         operand I is constant, so rows that pack it get it packed
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
+ *     pitched=I,..   these operands lie with gaps of whole 16-byte words between rows, and others between what further axes count, where the row allows it; elements of a row are side by side
  *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
  *     norm=OP        operand 0, or what it is quantised from, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
@@ -462,7 +463,7 @@ typedef struct kernel_case {
     op_attr items[KERNEL_CASE_ATTRS];
     op_attrs attrs;
     op_post_list post;
-    unsigned constant, ascending, strided, special;
+    unsigned constant, ascending, strided, pitched, special;
     int world;                    /* 0: as many as take part */
     kernel_range ranges[KERNEL_CASE_OPERANDS];
     kernel_choices choices[KERNEL_CASE_OPERANDS];
@@ -480,6 +481,8 @@ typedef struct kernel_case {
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
 /* Is a variant of this name among those of the line? */
 bool kernel_case_has_variant(const kernel_case *c, const char *name);
+/* The strides of an operand that the line has apart, strided or pitched, from its sizes; how many elements it then reaches over. 0: it lies as it is. */
+int64_t kernel_case_set_apart(const kernel_case *c, int operand, dw_tensor *tensor);
 /* Element i of an operand with choices, columns or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
 void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value);
 /* The problem at its typical sizes as such a line, with ranges for integers that say which rows or places of another operand are read; NULL, or why it has none. */

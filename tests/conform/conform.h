@@ -43,16 +43,16 @@ typedef struct block { uint8_t *bytes; size_t length; } block;
 block block_create(size_t length, int fill);
 bool block_is_whole(const block *b);
 
-/* dense: as it is; strided: with gaps, where the line asks for that; plain: what it is quantised from, where the line says it. Those that are not there have no data. */
+/* dense: as it is; strided: with gaps (strided= or pitched=), where the line asks for that; plain: what it is quantised from, where the line says it. Those that are not there have no data. */
 typedef struct operand { dw_tensor dense, strided, plain; block memory, gaps, of_plain; } operand;
 
 void operand_create(const kernel_case *c, int index, uint64_t seed, operand *o);
 void operand_destroy(operand *o);
 
-/* Its memory is the owner's to free. padded: with a gap behind each row. */
+/* Its memory is the owner's to free. gap: elements behind each row, which nobody may write. */
 typedef struct result { dw_tensor tensor; block memory; } result;
 
-void result_create(const kernel_case *c, int index, bool padded, result *r);
+void result_create(const kernel_case *c, int index, int64_t gap, result *r);
 bool gaps_are_whole(const result *r);
 /* The first difference beyond the line's bound, as text; false when there is none. */
 bool differs(const program *p, const kernel_case *c, const result *got, const result *reference, char *text, size_t room);

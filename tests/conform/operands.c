@@ -70,17 +70,14 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
     }
 }
 
-/* The same elements with a gap behind each element and each row. */
-static void make_strided(operand *o) {
+/* The same elements with the gaps that the line asks for. */
+static void make_strided(const kernel_case *c, int index, operand *o) {
     dw_tensor *t = &o->strided;
     *t = o->dense;
-    int64_t stride = 2;
-    for (int axis = t->rank - 1; axis >= 0; axis--) {
-        t->strides[axis] = stride;
-        stride *= t->dims[axis] + 1;
-    }
+    const int64_t reach = kernel_case_set_apart(c, index, t);
+    if (reach == 0) return;
     size_t size = (size_t)dw_format_bits(t->format) / 8;
-    o->gaps = block_create((size_t)stride * size, 0xff);
+    o->gaps = block_create((size_t)reach * size, 0xff);
     t->data = o->gaps.bytes;
     int64_t count = op_tensor_count(t);
     for (int64_t i = 0; i < count; i++) {
@@ -107,7 +104,7 @@ void operand_create(const kernel_case *c, int index, uint64_t seed, operand *o) 
         assert_true(op_tensor_init(&o->plain, c->plain, DW_SCALE_plain, shape.rank, shape.dims, o->of_plain.bytes));
     }
     fill_dense(c, index, seed, &o->dense, &o->plain);
-    if ((c->strided >> index & 1) && !dw_format_is_block(shape.format) && dw_format_bits(shape.format) >= 8) make_strided(o);
+    make_strided(c, index, o);
 }
 
 void operand_destroy(operand *o) {
@@ -118,18 +115,18 @@ void operand_destroy(operand *o) {
 
 /* ---- results ---- */
 
-void result_create(const kernel_case *c, int index, bool padded, result *r) {
+void result_create(const kernel_case *c, int index, int64_t gap, result *r) {
     dw_tensor shape;
     assert_int_equal(op_tensor_bind(NULL, c->out[index], NULL, NULL, &shape), DW_OK);
     num_parts parts;
     assert_true(num_layout(shape.format, shape.scale_layout, shape.rank, shape.dims, &parts));
-    padded = padded && shape.rank >= 2 && !dw_format_is_block(shape.format);
+    const bool padded = gap > 0 && shape.rank >= 2 && !dw_format_is_block(shape.format);
     size_t bytes = parts.total_bytes;
-    if (padded) bytes = bytes / (size_t)(shape.dims[shape.rank - 1] > 0 ? shape.dims[shape.rank - 1] : 1) * (size_t)(shape.dims[shape.rank - 1] + 3);
+    if (padded) bytes = bytes / (size_t)(shape.dims[shape.rank - 1] > 0 ? shape.dims[shape.rank - 1] : 1) * (size_t)(shape.dims[shape.rank - 1] + gap);
     r->memory = block_create(bytes, 0xff);
     assert_true(op_tensor_init(&r->tensor, shape.format, shape.scale_layout, shape.rank, shape.dims, r->memory.bytes));
     if (!padded) return;
-    int64_t stride = shape.dims[shape.rank - 1] + 3;
+    int64_t stride = shape.dims[shape.rank - 1] + gap;
     for (int axis = shape.rank - 2; axis >= 0; axis--) {
         r->tensor.strides[axis] = stride;
         stride *= shape.dims[axis];

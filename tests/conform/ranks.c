@@ -69,8 +69,8 @@ static void run_world(world *w) {
     for (int i = 0; i < w->count; i++) {
         operand_create(w->c, 0, w->seed * RANKS_MOST + (uint64_t)i, &operands[i]);
         dense[i] = operands[i].dense;
-        result_create(w->c, 0, false, &references[i]);
-        result_create(w->c, 0, false, &results[i]);
+        result_create(w->c, 0, 0, &references[i]);
+        result_create(w->c, 0, 0, &results[i]);
     }
     for (int i = 0; i < w->count; i++) reference_of_rank(w, i);
     w->p->runs++;

@@ -49,7 +49,7 @@ static void run_plain(program *p, const kernel_case *c, const kernel_row *row, c
     if (c->plain == DW_FORMAT_COUNT || p->device == NULL || p->way == NULL || !kernel_way_is(p->way, KERNEL_WAY_QUANTISES)) return;
     memcpy(in, blocks->call.in, (size_t)c->n_in * sizeof *in);
     in[0] = &operands[0].plain;
-    result_create(c, 0, false, &own);
+    result_create(c, 0, 0, &own);
     out[0] = &own.tensor;
     run.call.in = in;
     run.call.out = out;
@@ -119,14 +119,14 @@ static void run_normed(program *p, const kernel_case *c, const kernel_row *row, 
     make_norm_operands(c, seed, norms);
     kernel_case source = *c;
     source.out[0] = &c->types[0];
-    result_create(&source, 0, false, &normed);
+    result_create(&source, 0, 0, &normed);
     dw_status status = run_norm(p, c, given->chip, norms, &normed);
     memcpy(in, given->call.in, (size_t)c->n_in * sizeof *in);
     memcpy(all, operands, (size_t)c->n_in * sizeof *all);
     const kernel_norm norm = {{&norms[1].dense, c->norm == OP_layer_norm ? &norms[2].dense : NULL}, c->norm == OP_layer_norm, 1e-5};
     for (int i = 0; i < 2 && status == DW_OK; i++) {
         kernel_run run = *given;
-        result_create(c, 0, false, &made[i]);
+        result_create(c, 0, 0, &made[i]);
         all[0] = i == 0 ? (operand){.dense = normed.tensor, .memory = normed.memory} : norms[0];
         in[0] = &all[0].dense;
         out[0] = &made[i].tensor;
@@ -195,11 +195,12 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
+    const int64_t gap = c->strided != 0 ? 3 : c->pitched != 0 ? 16 : 0;
     const int runs = taken_operand(p, c, row, 0, &references[0].tensor, in) < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : options.runs_each;
     if (is_quantised(c)) quantised_oracle(p, c, row, level, in, operands, packed.bytes, &oracle);
     for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) {
-            result_create(c, i, row->strided_out && i == 0 && c->strided != 0 && !options.unwritten, &results[t][i]);
+            result_create(c, i, row->strided_out && i == 0 && !options.unwritten ? gap : 0, &results[t][i]);
             out[i] = &results[t][i].tensor;
         }
         /* the second run works in place where it may: it has to give the same bits, too */

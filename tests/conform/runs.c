@@ -38,7 +38,7 @@ static void quantise_result(program *p, const kernel_case *c, const result *plai
     if (op_attr_bool(&c->attrs, OP_ATTR_search)) items[attrs.count++] = op_set_bool(OP_ATTR_search, true);
     if (op_has_level(&c->attrs)) items[attrs.count++] = op_set_real(OP_ATTR_level, op_attr_real(&c->attrs, OP_ATTR_level));
     const dw_tensor *in = &plain->tensor, *out = &quantised->tensor;
-    result_create(c, 0, false, quantised);
+    result_create(c, 0, 0, quantised);
     op_call call = {.context = p->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};
     assert_int_equal(call.op->reference(&call), DW_OK);
 }
@@ -161,7 +161,7 @@ void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, c
     const dw_tensor *out[KERNEL_CASE_RESULTS];
     plain_case(c, &plain);
     for (int i = 0; i < plain.n_out; i++) {
-        result_create(&plain, i, false, &results[i]);
+        result_create(&plain, i, 0, &results[i]);
         out[i] = &results[i].tensor;
     }
     kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out, 0, NULL}, .post = c->post, .is_packed = packed != NULL, .packed = packed,

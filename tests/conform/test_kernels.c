@@ -226,7 +226,7 @@ static void run_case(program *p, const kernel_case *c) {
             if (c->in[i] != NULL) in[i] = &operands[i].dense;
         }
         for (int i = 0; i < c->n_out; i++) {
-            result_create(c, i, false, &references[i]);
+            result_create(c, i, 0, &references[i]);
             out[i] = &references[i].tensor;
         }
         op_call call = {.context = p->context, .op = c->op, .attrs = &c->attrs, .n_in = c->n_in, .in = in, .n_out = c->n_out, .out = out};

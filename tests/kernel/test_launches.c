@@ -150,15 +150,6 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) 
     return DW_OK;
 }
 
-/* With a gap behind each element and each row. */
-static void stride(dw_tensor *t) {
-    int64_t step = 2;
-    for (int axis = t->rank - 1; axis >= 0; axis--) {
-        t->strides[axis] = step;
-        step *= t->dims[axis] + 1;
-    }
-}
-
 /* By a way, or, without one, by whichever of its ways the row picks. */
 static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, const kernel_way *way, const chip_caps *chip) {
     static const int64_t no_symbols[1] = {0};
@@ -178,7 +169,7 @@ static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, c
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i] == NULL) continue;
         assert_int_equal(op_tensor_bind(f->context, c->in[i], NULL, NULL, &in[i]), DW_OK);
-        if ((c->strided & row->strided_in) >> i & 1 && !dw_format_is_block(in[i].format) && dw_format_bits(in[i].format) >= 8) stride(&in[i]);
+        if (row->strided_in >> i & 1) kernel_case_set_apart(c, i, &in[i]);
         ins[i] = &in[i];
     }
     for (int i = 0; i < c->n_out; i++) {

@@ -4,7 +4,7 @@
  *   b    two rows to a warp at a time, in chunks of four units a lane of each: gmem -> reg, two chunks, of which one is multiplied while the other is on its way; the first ones before the
  *        launches in front have ended, where no launch of the run writes b
  *   a    gmem -> smem [k], once a block, normalised (vector_norm.cuh) if there is a norm
- *   sums in reg, fp32, in the order of vector.cuh -> lanes by shuffles -> epilogue -> gmem
+ *   sums in reg, fp32, in the order of vector.cuh (but where loads of 32 bytes are there and a lane has 5 or 7 units, which lie otherwise) -> lanes by shuffles -> epilogue -> gmem
  *
  * Resources: two blocks a multiprocessor by registers. Speed: bench/results/h200/skinny.md. */
 #ifndef KERNELS_GEMM_SKINNY_PERSISTENT_CUH

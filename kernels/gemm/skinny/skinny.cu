@@ -1,5 +1,5 @@
 /* Skinny products of one format of weights, by the constants of the image's row: ENTRIES: their names are matmul_stream_<ENTRIES>_..; WEIGHTS: one of skinny.cuh; NARROW: there is an entry
- * whose products are in f16; VECTOR: there are two for one row; CODES: the same of codes; GROUPS: there are entries for rows in groups. SMALL instead of these: the entries of all formats for chips with 99 KB of shared memory for a block. */
+ * whose products are in f16; VECTOR: there are three for one row; CODES: the same of codes; GROUPS: there are entries for rows in groups. SMALL instead of these: the entries of all formats for chips with 99 KB of shared memory for a block. */
 #include "kernels/gemm/skinny/skinny.cuh"
 
 #define ENTRY(entries, size, weights, tiles, groups, narrow, small) SKINNY_ENTRY(matmul_stream_##entries##_##size, weights, tiles, groups, narrow, small)
