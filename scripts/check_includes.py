@@ -94,7 +94,7 @@ ROOMS = {
         "dequantise": "",
         "skinny": "plain",
         "wgmma": "plain dequantise skinny",
-        "tcgen05": "plain",
+        "tcgen05": "plain dequantise",
         "library": "plain skinny",
     },
     "kernels/attention": {

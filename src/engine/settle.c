@@ -1,6 +1,6 @@
 /* Which of the precisions that a policy leaves open each layer takes ("fp8 or fp8-weights"): that in which its product, with what quantises for it, is estimated to take least, by plans of the model in each of them.
- * One answer for a model, so that all of its runs are of the same numbers: where it has a cached step by the step that decodes a token of each text of a batch, else by whole runs, at typical sizes or those
- * that the options say. Plans alone are looked at; nothing is loaded.
+ * One answer for a model, so that all of its runs are of the same numbers: where it has a cached step by what a batch of texts takes, their prompts and some tokens of each that are decoded behind them, else by whole runs,
+ * at typical sizes or those that the options say. So a little that each step saves does not outweigh prompts that take many times as long. Plans alone are looked at; nothing is loaded.
  *
  *     layers.0.q, .k, .v      one product, where they have one precision: they get one answer
  *     layers.0.gate, .up      read one quantised activation: they get one answer
@@ -20,11 +20,15 @@ typedef struct layer {
     bool is_joined;
 } layer;
 
+enum { DECODED = 128 };             /* tokens behind a prompt */
+
 typedef struct settling {
     dw_model *model;
     pass_policy *policy;
     const ir_graph *graph;          /* of the run that is looked at, */
     const char *dims, *run;         /* its sizes, and what it is called */
+    const char *tokens;             /* of a cached step: the symbol of its tokens; NULL: it is a whole run */
+    int64_t prompt;                 /* how many tokens the prompts have together */
     arena scratch;
     map layers;                     /* by name */
     double totals[PASS_OPEN];
@@ -72,7 +76,8 @@ static const plan_step *quantiser_of(const plan *plan, const ir_node *product) {
     return step != NULL && step - plan->steps >= plan->run_first ? step : NULL;
 }
 
-static dw_status add_product(settling *s, const plan_binding *binding, int step, int choice) {
+/* times: how many runs there are. */
+static dw_status add_product(settling *s, const plan_binding *binding, int step, int choice, double times) {
     const plan *plan = binding->plan;
     const ir_node *node = plan->steps[step].node;
     const plan_step *quantiser = quantiser_of(plan, node);
@@ -84,20 +89,39 @@ static dw_status add_product(settling *s, const plan_binding *binding, int step,
         if (is_layer(use->node)) TRY(join_weight(s, ir_in(use->node, 1), &lead));
     }
     if (lead == NULL) return DW_OK;
-    lead->seconds[choice] += plan_call_seconds(binding, step);
-    if (quantiser != NULL && is_first) lead->seconds[choice] += plan_call_seconds(binding, (int)(quantiser - plan->steps));
+    lead->seconds[choice] += times * plan_call_seconds(binding, step);
+    if (quantiser != NULL && is_first) lead->seconds[choice] += times * plan_call_seconds(binding, (int)(quantiser - plan->steps));
     return DW_OK;
+}
+
+static dw_status add_runs(settling *s, plan_binding *binding, const int64_t *sizes, double times, int choice, double *total) {
+    const plan *plan = binding->plan;
+    dw_status status = plan_bind(binding, sizes);
+    for (int i = plan->run_first; status == DW_OK && i < plan->step_count; i++) {
+        *total += times * plan_call_seconds(binding, i);
+        if (choice >= 0 && is_layer(plan->steps[i].node)) status = add_product(s, binding, i, choice, times);
+    }
+    return status;
+}
+
+/* The step's plan at the sizes of the prompts. */
+static dw_status add_prompt(settling *s, plan_binding *binding, int choice, double *total) {
+    const plan *plan = binding->plan;
+    const int tokens = dim_symbol_find(plan->graph->dims, s->tokens);
+    int64_t sizes[ENGINE_MAX_SYMBOLS], least, most;
+    if (tokens < 0 || dim_symbol_count(plan->graph->dims) > ENGINE_MAX_SYMBOLS) return DW_OK;
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) sizes[i] = plan->typical[i];
+    dim_symbol_range(plan->graph->dims, tokens, &least, &most);
+    sizes[tokens] = s->prompt < least ? least : s->prompt > most ? most : s->prompt;
+    return add_runs(s, binding, sizes, 1, choice, total);
 }
 
 static dw_status add_steps(settling *s, const plan *plan, int choice, double *total) {
     plan_binding binding;
     TRY(plan_binding_create(plan->context, plan, &binding));
-    dw_status status = plan_bind(&binding, plan->typical);
     *total = 0;
-    for (int i = plan->run_first; status == DW_OK && i < plan->step_count; i++) {
-        *total += plan_call_seconds(&binding, i);
-        if (choice >= 0 && is_layer(plan->steps[i].node)) status = add_product(s, &binding, i, choice);
-    }
+    dw_status status = add_runs(s, &binding, plan->typical, s->tokens != NULL ? DECODED : 1, choice, total);
+    if (status == DW_OK && s->tokens != NULL) status = add_prompt(s, &binding, choice, total);
     plan_binding_destroy(&binding);
     return status;
 }
@@ -159,24 +183,24 @@ static dw_status settle(settling *s) {
 
 /* ---- sizes ---- */
 
-/* How many texts a whole run has: the size in front of the tokens' of an input. */
-static dw_status count_texts(const dw_model *model, const char *tokens, int64_t *texts) {
+/* How many texts a whole run has: the size in front of the tokens' of an input; and how many tokens in all. */
+static dw_status count_texts(const dw_model *model, const char *tokens, int64_t *texts, int64_t *all) {
     const ir_graph *graph = model->fused;
     int64_t sizes[ENGINE_MAX_SYMBOLS];
     int batch, length;
-    *texts = 1;
+    *texts = *all = 1;
     if (dim_symbol_count(graph->dims) > ENGINE_MAX_SYMBOLS) return DW_OK;
     plan_typical_dims(graph, sizes);
     TRY(plan_read_dims(model->context, graph, model->options.dims, sizes));
     for (size_t i = 0; i < graph->input_count; i++) {
         const op_type *type = &graph->inputs[i]->type;
         if (type->rank != 2 || !dim_is_symbol(type->dims[0], &batch) || !dim_is_symbol(type->dims[1], &length)) continue;
-        if (strcmp(dim_symbol_name(graph->dims, length), tokens) == 0) *texts = sizes[batch];
+        if (strcmp(dim_symbol_name(graph->dims, length), tokens) == 0) *texts = sizes[batch], *all = sizes[length] > INT64_MAX / sizes[batch] ? INT64_MAX : sizes[batch] * sizes[length];
     }
     return DW_OK;
 }
 
-/* The options' sizes, but a token of each text. */
+/* The options' sizes, but a token of each text; beside it, their prompts. */
 static dw_status take_step(settling *s, const ir_graph *step) {
     const ir_value *row = map_find(&step->names, STEP_INPUT_ROW);
     const char *given = s->model->options.dims;
@@ -185,7 +209,10 @@ static dw_status take_step(settling *s, const ir_graph *step) {
     s->graph = step;
     s->run = "a decoded token";
     if (row == NULL || !dim_is_symbol(row->type.dims[0], &tokens)) return DW_OK;
-    TRY(count_texts(s->model, dim_symbol_name(step->dims, tokens), &texts));
+    TRY(count_texts(s->model, dim_symbol_name(step->dims, tokens), &texts, &s->prompt));
+    s->tokens = arena_text(&s->scratch, dim_symbol_name(step->dims, tokens));
+    s->run = arena_printf(&s->scratch, "prompts and %d decoded tokens of each", DECODED);
+    if (s->tokens == NULL || s->run == NULL) return DW_NO_MEMORY;
     const char *const counted[] = {dim_symbol_name(step->dims, tokens), STEP_SYMBOL_ROWS, STEP_SYMBOL_ENDS};
     text dims;
     text_init(&dims, s->model->context);

@@ -40,13 +40,25 @@ dw_status plan_estimate(void *user, const ir_graph *graph, const ir_node *node, 
     return status == DW_UNSUPPORTED ? DW_OK : status;
 }
 
+/* Of the sizes that the plan was made for a step knows it already. */
+static bool is_at_typical(const plan_binding *binding)
+{
+    const plan *plan = binding->plan;
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++)
+        if (binding->symbols[i] != plan->typical[i]) return false;
+    return true;
+}
+
 double plan_call_seconds(const plan_binding *binding, int step)
 {
     const plan_step *s = &binding->plan->steps[step];
     const kernel_run *run = &binding->calls[step].run;
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
-    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) return s->seconds;
+    if (s->row == NULL || s->node->n_in > KERNEL_MAX_OPERANDS || s->node->n_out > KERNEL_MAX_RESULTS) return s->seconds;
+    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL && is_at_typical(binding)) return s->seconds;
     plan_problem(binding->plan, s, in, out, &problem);
+    problem.symbols = binding->symbols;
+    problem.user = s->row->user;
     return kernel_run_seconds(s->row, &problem, run);
 }

@@ -20,29 +20,35 @@ static bool is_ours(const ir_graph *graph, const ir_value *value)
 /* Known at load, so a step at load may lay its scales. */
 static bool is_weight(const ir_value *value) { return value != NULL && plan_value_of(value)->key != NULL; }
 
-/* Does a way that takes scales in tiles alone run the product, once they lie so? */
+/* Does it run the product with the block scales of both operands, which are the problem's, in this layout? */
+static bool takes_laid(const kernel_row *row, const kernel_way *way, const kernel_problem *problem, op_type operands[2], dw_scale_layout layout, text *why)
+{
+    for (int i = 0; i < 2; i++) operands[i].scale_layout = layout;
+    return kernel_refusal(row, way, problem, why) == NULL;
+}
+
+/* Does a way that takes scales in tiles alone run the product, once they lie so? One that dequantises both operands takes them in either layout. */
 static dw_status is_wanted(plan *plan, ir_node *node, bool *wanted)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     plan_step step = {.node = node};
     kernel_problem problem;
-    op_type tiled[2];
+    op_type laid[2];
     *wanted = false;
     TRY(op_post_parse(plan->context, ir_attr_text(node, OP_ATTR_post), &step.post));
     plan_problem(plan, &step, in, out, &problem);
     problem.context = plan->context;
     for (int i = 0; i < 2; i++) {
         if (!num_has_layout(in[i]->format, DW_SCALE_tile128x4)) return DW_OK;
-        tiled[i] = *in[i];
-        tiled[i].scale_layout = DW_SCALE_tile128x4;
-        in[i] = &tiled[i];
+        laid[i] = *in[i];
+        in[i] = &laid[i];
     }
     text why;
     text_init(&why, plan->context);
     for (int i = 0; i < kernel_count() && !*wanted; i++) {
         const kernel_row *row = kernel_at(i);
         for (int k = 0; row->op == node->op && row->device == problem.chip->kind && k < row->way_count && !*wanted; k++)
-            *wanted = kernel_way_is(&row->ways[k], KERNEL_WAY_TILED) && kernel_refusal(row, &row->ways[k], &problem, &why) == NULL;
+            *wanted = kernel_way_is(&row->ways[k], KERNEL_WAY_TILED) && takes_laid(row, &row->ways[k], &problem, laid, DW_SCALE_tile128x4, &why) && !takes_laid(row, &row->ways[k], &problem, laid, DW_SCALE_plain, &why);
     }
     dw_status status = text_status(&why);
     text_free(&why);

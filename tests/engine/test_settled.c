@@ -74,14 +74,26 @@ static void a_run_of_few_rows_and_one_of_many_get_other_answers(void **state) {
     for (int i = 0; i < 2; i++) dw_model_destroy(models[i]);
 }
 
-/* By the cached step, whatever the model was opened for; and generation that is added later has it, too. */
+/* What quantised activations save in prompts outweighs what bf16 saves in steps only where prompts are long. */
+static void long_prompts_outweigh_what_steps_save(void **state) {
+    static const char *const dims[] = {"b=8,s=1", "b=8,s=1024", "b=8,s=65536"}, *const chosen[] = {"fp8-weights", "fp8-weights", "fp8"};
+    for (size_t i = 0; i < COUNT_OF(dims); i++) {
+        char layer[256], precision[64];
+        dw_model *model = open_with(*state, "fp8 or fp8-weights", NULL, "h200", dims[i], DW_MODEL_PLAN_ONLY);
+        assert_int_equal(sscanf(model->policy_report, "%255s %63s", layer, precision), 2);
+        if (strcmp(precision, chosen[i]) != 0) fail_msg("%s: %s", dims[i], model->policy_report);
+        dw_model_destroy(model);
+    }
+}
+
+/* By the cached step and its prompts, whatever the model was opened for; and generation that is added later has it, too. */
 static void a_model_has_one_answer(void **state) {
     static const unsigned flags[] = {0, DW_MODEL_GENERATE, DW_MODEL_GENERATE_ONLY};
     dw_model *models[COUNT_OF(flags)];
     for (size_t i = 0; i < COUNT_OF(flags); i++) models[i] = open_with(*state, "mxfp8 or mxfp8-weights", NULL, "h200", NULL, DW_MODEL_PLAN_ONLY | flags[i]);
     for (size_t i = 1; i < COUNT_OF(flags); i++) assert_string_equal(models[0]->policy_report, models[i]->policy_report);
     assert_non_null(strstr(models[0]->policy_report, "mxfp8-weights  "));
-    assert_non_null(strstr(models[0]->policy_report, " us (a decoded token"));
+    assert_non_null(strstr(models[0]->policy_report, " us (prompts and 128 decoded tokens of each"));
     assert_string_equal(models[0]->no_step, ENGINE_NOT_ASKED);
     assert_ok(*state, dw_model_add_generation(models[0]));
     text first, added;
@@ -140,6 +152,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_step_takes_no_longer_than_in_a_precision_that_was_left_open, setup, teardown),
         cmocka_unit_test_setup_teardown(a_run_of_few_rows_and_one_of_many_get_other_answers, setup, teardown),
+        cmocka_unit_test_setup_teardown(long_prompts_outweigh_what_steps_save, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_has_one_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(an_answer_means_what_its_rules_mean_one_by_one, setup, teardown),
     };

@@ -7,14 +7,32 @@
 
 enum { PART_BYTES = 256 << 20 };      /* of matrices of b that are dequantised at a time; one at least */
 
-bool dequantised_takes(dw_format format) {
+/* Blocks within rows or over several whose scales are fp32. */
+static bool has_wide_scales(dw_format format) {
     const num_format *info = num_info(format);
-    return format == DW_FORMAT_bf16 || (info->class == NUM_BLOCK && (info->scale != DW_FORMAT_f32 || info->cols == 0));
+    return info->class == NUM_BLOCK && info->scale == DW_FORMAT_f32 && info->cols > 0;
+}
+
+/* Elements of such a format are bf16 numbers. */
+static bool is_exact(dw_format format) { return format == DW_FORMAT_bf16 || (num_info(format)->class == NUM_BLOCK && !has_wide_scales(format)); }
+
+static int planes_of(const dw_format formats[2]) { return formats[0] == DW_FORMAT_bf16 && has_wide_scales(formats[1]) ? 2 : 1; }
+
+static bool is_whole(dw_format format, int64_t row) { return format == DW_FORMAT_bf16 && row % DEQUANTISE_UNIT == 0; }
+
+unsigned dequantised_operands(const dw_format formats[2], const int64_t rows[2]) {
+    if (planes_of(formats) > 1) return 3;
+    if (!is_exact(formats[0]) || !is_exact(formats[1])) return 0;
+    return (is_whole(formats[0], rows[0]) ? 0u : 1u) | (is_whole(formats[1], rows[1]) ? 0u : 2u);
 }
 
 /* ---- what a run comes to ---- */
 
 static int64_t units_of(int64_t k) { return base_ceil_div(k, DEQUANTISE_UNIT); }
+/* Elements from one row to the next. */
+static int64_t stride_of(const dw_format formats[2], int64_t row) { return units_of(row) * DEQUANTISE_UNIT * planes_of(formats); }
+/* What is behind the last element of k is zeros, which count as others do; rows of operands that lie turned are of m or n. */
+int64_t dequantised_row(const dw_format formats[2], int64_t row) { return formats[0] == DW_FORMAT_bf16 && formats[1] == DW_FORMAT_bf16 ? row : stride_of(formats, row); }
 /* Elements of an operand's rows: k, or of operands that lie turned m or n. */
 static int64_t row_of(const dequantised_runs *runs, int operand) { return runs->asked->call.in[operand]->dims[runs->asked->call.in[operand]->rank - 1]; }
 static int64_t cols_of(const dequantised_runs *runs) { return runs->asked->call.in[1]->dims[runs->asked->call.in[1]->rank - 2]; }
@@ -28,18 +46,19 @@ static int64_t rows_of(const dw_tensor *x) {
 
 /* Bytes of so many rows; parts of the workspace begin at multiples of 128. */
 static size_t bytes_of(const dequantised_runs *runs, int operand, int64_t rows) {
-    return is_dequantised(runs, operand) ? ((size_t)rows * (size_t)units_of(row_of(runs, operand)) * DEQUANTISE_UNIT * 2 + 127) / 128 * 128 : 0;
+    return is_dequantised(runs, operand) ? ((size_t)rows * (size_t)stride_of(runs->formats, row_of(runs, operand)) * 2 + 127) / 128 * 128 : 0;
 }
 
 static size_t a_bytes(const dequantised_runs *runs) { return bytes_of(runs, 0, rows_of(runs->asked->call.in[0])); }
 static size_t b_bytes(const dequantised_runs *runs, int64_t groups) { return bytes_of(runs, 1, groups * cols_of(runs)); }
 
-/* The tensor that the product reads, whose rows are as long as they were, rounded up to whole units. */
+/* The tensor that the product reads. */
 static void split_operand(dequantised_runs *runs, int operand) {
     const dw_tensor *x = runs->asked->call.in[operand];
     dw_tensor *rows = &runs->tensors[operand];
     op_tensor_init(rows, DW_FORMAT_bf16, DW_SCALE_plain, x->rank, x->dims, NULL);
-    int64_t stride = units_of(row_of(runs, operand)) * DEQUANTISE_UNIT;
+    rows->dims[x->rank - 1] = dequantised_row(runs->formats, row_of(runs, operand));
+    int64_t stride = stride_of(runs->formats, row_of(runs, operand));
     for (int axis = x->rank - 2; axis >= 0; axis--) {
         rows->strides[axis] = stride;
         stride *= x->dims[axis];
@@ -52,6 +71,7 @@ void dequantised_split(const kernel_run *run, unsigned operands, dequantised_run
     const dw_tensor *b = run->call.in[1];
     runs->asked = run;
     runs->operands = operands;
+    for (int i = 0; i < 2; i++) runs->formats[i] = run->call.in[i]->format;
     runs->groups = run->call.op->id == OP_grouped_matmul ? b->dims[0] : 1;
     runs->at_a_time = runs->groups;
     runs->product = *run;
@@ -105,6 +125,7 @@ static dw_status launch_rows(const dequantised_runs *runs, const part *p, unsign
     kernel_launch launch;
     dequantise_arguments *g = cuda_launch(&launch, "matmul_decode", "matmul_decode", sizeof *g);
     g->k = (int32_t)row_of(runs, operands & 1 ? 0 : 1);
+    g->planes = planes_of(runs->formats);
     while (g->across < 8 && 1 << g->across < units_of(g->k)) g->across++;
     for (int i = 0; i < 2; i++)
         if ((operands >> i & 1) != 0) take_operand(&launch, g, runs, p, i);

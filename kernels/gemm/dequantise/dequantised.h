@@ -5,14 +5,18 @@
 
 #include "kernel/kernel.h"
 
-/* Is there a kernel that dequantises such an operand? bf16 is copied to rows of whole 16 bytes. */
-bool dequantised_takes(dw_format format);
+/* Which operands of a product of such formats, in rows of so many elements, are made rows of bf16 for a kernel that multiplies those, each row whole 16 bytes: bit i, operand i; 0: none has to be, or there is no kernel
+ * for it. */
+unsigned dequantised_operands(const dw_format formats[2], const int64_t rows[2]);
+/* Elements of the rows that are made of rows of so many. Beside a in bf16 b with fp32 block scales comes in two planes, and both operands are twice as long. */
+int64_t dequantised_row(const dw_format formats[2], int64_t row);
 
 /* A run of a product, and the same with operands in rows of bf16. Of a grouped product the matrices of b are dequantised in parts, each multiplied before the next one takes its place. */
 typedef struct dequantised_runs {
     const kernel_run *asked;
     unsigned operands;            /* bit i: operand i is dequantised; of the first two */
     int64_t groups, at_a_time;    /* matrices of b: all, and those of a part */
+    dw_format formats[2];         /* as they come */
     dw_tensor tensors[2];
     const dw_tensor *in[KERNEL_MAX_OPERANDS];
     kernel_run product;           /* with all matrices of b */

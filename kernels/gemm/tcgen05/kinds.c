@@ -1,6 +1,7 @@
 /* See kinds.h. Pure: knows no driver. */
 #include "kernels/gemm/tcgen05/kinds.h"
 
+#include "kernels/gemm/dequantise/dequantised.h"
 #include "kernels/gemm/host.h"
 #include "kernels/gpu/host/host.h"
 
@@ -27,6 +28,11 @@ bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *p) {
     return taken;
 }
 
+unsigned matmul_tcgen05_dequantised(const dw_format formats[2], const int64_t rows[2]) {
+    tcgen05_product product;
+    return tcgen05_product_of(formats[0], formats[1], &product) ? 0 : dequantised_operands(formats, rows);
+}
+
 const char *tcgen05_refuses_operands(const kernel_problem *problem, tcgen05_product *product, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
@@ -44,7 +50,7 @@ const char *tcgen05_refuses_layout(const kernel_problem *problem, const tcgen05_
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k = 0;
     (void)dim_is_constant(a->dims[a->rank - 1], &k);
-    if (tcgen05_row_bytes(product, k) % 16 != 0) {
+    if (tcgen05_row_bytes(product, k) % 16 != 0 && problem->dequantised == 0) {
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
     }

@@ -72,12 +72,8 @@ wgmma_kind wgmma_kind_of(dw_format a, dw_format b) {
 static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
 
 unsigned matmul_wgmma_dequantised(const dw_format formats[2], const int64_t rows[2]) {
-    unsigned operands = 0;
     if (wgmma_kind_of(formats[0], formats[1]) != WGMMA_NONE && has_whole_rows(formats[0], rows[0]) && has_whole_rows(formats[1], rows[1])) return 0;
-    if (!dequantised_takes(formats[0]) || !dequantised_takes(formats[1])) return 0;
-    for (int i = 0; i < 2; i++)
-        if (formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], rows[i])) operands |= 1u << i;
-    return operands;
+    return dequantised_operands(formats, rows);
 }
 
 /* Does a step join the result's columns with those half of n further on, and if so, does nothing but a bias come before it, and is half of n whole blocks of 128? Tiles of
