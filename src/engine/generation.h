@@ -72,7 +72,6 @@ typedef struct generation {
     int rung_count;                 /* runs of more than the last one have as many as there are */
     bool is_ladder;                 /* of a service: no run has more, and the other sizes follow from the number of tokens */
     int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
-    double keys_worth;              /* of a service on a GPU: keys past which attention of a token takes as many operations as all else of it; 0: not known, or nothing reads it */
     int64_t asked;                  /* the former, where the caller said it; 0 */
     int64_t fixed;                  /* the number of tokens that the token input has; 0: any */
     bool by_text;                   /* what is given has a row for each text */

@@ -180,26 +180,14 @@ static bool may_have_rungs(const dw_session *session, const ir_graph *graph, con
     return session->device != NULL && session->device->calls->graph_ready != NULL && g->mode == GENERATION_STEP && generation_tells_apart(graph);
 }
 
-static double keys_worth_of(engine_runner *runner, const generation *g) {
-    enum { TOKENS = 128 };
-    const plan *plan = runner->program->plan;
-    double of_keys = 0, rest = 0;
-    op_work work;
-    generation_set_sizes(runner, g, TOKENS, 1, TOKENS);
-    for (int i = 0; i < plan->step_count; i++)
-        if (!plan->steps[i].at_load && ir_work(plan->graph, plan->steps[i].node, runner->symbols, &work) == DW_OK) *(plan->steps[i].node->op == OP_attention ? &of_keys : &rest) += work.flops;
-    return of_keys > 0 ? rest * (double)(g->page * g->row_pages) / of_keys : 0;
-}
-
 /* The sizes of runs of a service on a GPU: the largest, one token of each text, what prompts have while others wait, and what is below. */
-static void choose_rungs(const dw_session *session, engine_runner *runner, const ir_graph *graph, generation *g) {
+static void choose_rungs(const dw_session *session, const ir_graph *graph, generation *g) {
     if (!session->paging.is_shared || !may_have_rungs(session, graph, g)) return;
     g->is_ladder = true;
     add_rung(g, g->run_most);
     add_rung(g, g->texts);
     add_rung(g, generation_prompts_most(g));
     add_rungs(g, g->run_most);
-    g->keys_worth = keys_worth_of(runner, g);
 }
 
 /* Of a call those up to a token of each of its texts: as they end one after another, few sizes are bound. Prompts are read in runs of as many tokens as there are. */
@@ -508,7 +496,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     }
     TRY(choose_pages(session, runner, &measured));
     TRY(fit_runs(session, runner, options, &measured));
-    choose_rungs(session, runner, graph, &measured);
+    choose_rungs(session, graph, &measured);
     TRY(reserve(session, runner, &measured));
     TRY(check_room(session, runner, &measured));
     region region = {0};

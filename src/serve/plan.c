@@ -2,13 +2,9 @@
  * by priority, then by arrival. Where pages are short the last text in order gives its own back, and is read again later. */
 #include "serve/scheduler.h"
 
-#include <math.h>
-
 /* A GPU's tile of queries goes through the keys of each text that it has a query of, one text after the other. So a tile of 64 texts that lack a token holds up a run of a prompt for longer than a run of
  * their own takes: 64 texts of 1,024 tokens and 1,984 tokens of a prompt take an H200 46 ms together, and apart some 4 and 9. So few texts, or tokens of prompts, go together: how few was chosen, not measured. */
 enum { FEW_TEXTS = 2, FEW_TOKENS = 32 };
-/* While texts wait for a token a run of prompts takes no longer than one whose tokens see so many runs' keys, as most runs of long prompts do. */
-enum { SEEN_RUNS = 2 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -188,41 +184,17 @@ static void plan_decoding(scheduler *s, int64_t *texts, int64_t *left) {
     }
 }
 
-/* What a run of prompts may still take: tokens, of which a floor is taken whatever it costs, and the work of so many that see no keys, of which each that is seen adds a part (keys_worth). */
-typedef struct prompt_room { int64_t tokens, floor; double work, keys_worth; } prompt_room;
-
-static prompt_room room_for_prompts(const generation *g, int64_t tokens, int64_t decoding) {
-    prompt_room room = {.tokens = tokens, .floor = 1};
-    if (!g->is_ladder || g->keys_worth <= 0 || decoding == 0) return room;
-    room.keys_worth = g->keys_worth;
-    room.work = (double)tokens * (1 + SEEN_RUNS * (double)g->run_most / g->keys_worth);
-    return room;
-}
-
-/* n tokens behind past others take n (1 + (past + n / 2) / keys_worth). */
-static double work_of_tokens(const prompt_room *room, int64_t past, int64_t count) { return (double)count * (1 + ((double)past + (double)count / 2) / room->keys_worth); }
-
-/* The most of so many that find room. */
-static int64_t tokens_in(const prompt_room *room, int64_t past, int64_t count) {
-    count = least(count, room->tokens);
-    if (room->keys_worth <= 0 || work_of_tokens(room, past, count) <= room->work) return count;
-    const double lone = room->keys_worth + (double)past, fits = sqrt(lone * lone + 2 * room->keys_worth * fmax(room->work, 0)) - lone;
-    return least(count, fits > (double)room->floor ? (int64_t)fits : room->floor);
-}
-
-static void plan_prompts(scheduler *s, int64_t texts, prompt_room room) {
-    for (int64_t i = 0; i < texts && room.tokens > 0; i++) {
+static void plan_prompts(scheduler *s, int64_t texts, int64_t left) {
+    for (int64_t i = 0; i < texts && left > 0; i++) {
         generation_text *work = work_of(s, s->order[i]);
         if (work->count > 0 || work->length == work->past) continue;
         take_known(s, s->order[i]);
         if (waits_for_other(s, s->order[i], i)) continue;
-        int64_t count = tokens_in(&room, work->past, least(work->length - work->past, s->g->chunk));
+        int64_t count = least(least(work->length - work->past, s->g->chunk), left);
         if (s->pages != NULL) count = pages_room(s->pages, s->order[i]->row, work->past + count) - work->past;
         if (count <= 0 || (s->pages != NULL && !pages_reserve(s->pages, s->order[i]->row, work->past + count))) continue;
         work->count = count;
-        room.tokens -= count;
-        room.floor = 0;
-        if (room.keys_worth > 0) room.work -= work_of_tokens(&room, work->past, count);
+        left -= count;
     }
 }
 
@@ -255,7 +227,7 @@ dw_status scheduler_plan(scheduler *s, bool *any) {
         if (s->g->mode == GENERATION_WHOLE) TRY(orders_reset(s->options.orders, s->session));   /* the next run begins where this one began */
         plan_decoding(s, &texts, &left);
         const int64_t decoding = s->g->run_most - left;
-        plan_prompts(s, texts, room_for_prompts(s->g, goes_apart(s, decoding) ? generation_prompts_most(s->g) : left, decoding));
+        plan_prompts(s, texts, goes_apart(s, decoding) ? generation_prompts_most(s->g) : left);
         take_turns(s, texts, decoding);
         *any = scheduler_any_planned(s);
         if (!*any && scheduler_is_under_way(s)) return DW_OK;   /* what comes of that may end texts */
