@@ -219,37 +219,6 @@ static dw_status warn_unused(dw_model *model, const kernel_row *row)
     return status;
 }
 
-bool engine_has_fp32_scores(const ir_node *node) { return node->op == OP_attention && node->n_out == 1 && ir_in(node, ATTENTION_Q)->type.format == DW_FORMAT_f32; }
-
-bool engine_names_scores(const dw_model *model) { return model->options.policy != NULL || (model->options.precision != NULL && strstr(model->options.precision, "role:scores") != NULL); }
-
-/* Would tensor cores take it in bf16, by the sizes of heads that their kernels have? */
-static bool has_tiled_heads(const ir_node *node)
-{
-    int64_t width, value_width;
-    const op_type *q = &ir_in(node, ATTENTION_Q)->type, *v = &ir_in(node, ATTENTION_V)->type;
-    return dim_is_constant(q->dims[q->rank - 1], &width) && dim_is_constant(v->dims[v->rank - 1], &value_width) && width % 8 == 0 && value_width % 8 == 0 && width <= 256 && value_width <= 256;
-}
-
-/* On chips whose tensor cores attention has kernels for it has no fast one in fp32. Where layers were to be in fewer bits, it alone can be most of a run. */
-static void warn_fp32_scores(const dw_model *model)
-{
-    const plan *plan = model->full.plan != NULL ? model->full.plan : model->step.plan;
-    const char *asked = model->options.precision;
-    double scores = 0, all = 0;
-    if (plan == NULL || asked == NULL || *asked == '\0' || strcmp(asked, "fp32") == 0 || engine_names_scores(model) || model->flags & DW_MODEL_PLAN_ONLY) return;
-    if (!chip_has(&model->chip, CHIP_wgmma) && !chip_has(&model->chip, CHIP_tcgen05)) return;
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const ir_node *node = plan->steps[i].node;
-        all += plan->steps[i].seconds;
-        scores += engine_has_fp32_scores(node) && has_tiled_heads(node) ? plan->steps[i].seconds : 0;
-    }
-    const bool caches = model->step.plan != NULL && strstr(asked, "role:cache") == NULL;
-    if (scores > all / 5)
-        base_log(model->context, DW_LOG_WARNING, "attention of %s is in fp32, as it was exported, and by estimate %.0f %% of a run: the precision 'role:scores=bf16,%s%s' runs it on tensor cores, and so does an export in bf16", model->captured->name,
-                 100 * scores / all, caches ? "role:cache=bf16," : "", asked);
-}
-
 static dw_status load_generation(dw_model *model, pool *pool)
 {
     if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
@@ -263,7 +232,6 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     find_alone(model, options->kernels);
     TRY(plan_by_policy(model, plan_all, true));
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
-    warn_fp32_scores(model);
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     if (model->fused->weights != NULL) TRY(ir_weights_check(model->fused->weights, pool));

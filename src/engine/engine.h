@@ -153,15 +153,15 @@ dw_status engine_capture(dw_model *model, const char *file, const dw_model_optio
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
-/* Attention whose queries are in fp32; and has the model rules that may be about it? */
-bool engine_has_fp32_scores(const ir_node *node);
-bool engine_names_scores(const dw_model *model);
 /* The fused graph of that model -> plans for its chip, by the options of this one. */
 dw_status engine_compile_beside(dw_model *model, const dw_model *that);
 /* fused -> the plans of generation, by the model's options. */
 dw_status engine_compile_generation(dw_model *model);
 /* The same model planned in another precision for all of its layers, by the same options else; nothing is loaded: to be asked about. The model has its graphs. */
 dw_status engine_plan_in(const dw_model *model, const char *precision, dw_model **other);
+/* What the model was asked for with scores in bf16, and caches where it has a cached step: where its attention is in fp32 while layers were to be in fewer bits, and nothing was said of scores. Else
+ * nothing is added to precision. */
+dw_status engine_narrow_scores(const dw_model *model, text *precision);
 /* The step with caches in pages, where the step has none: on a GPU. Nothing is done for a model from a .dw. */
 dw_status engine_add_pages(dw_model *model);
 

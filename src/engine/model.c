@@ -218,6 +218,80 @@ static dw_status finish(dw_model **model, dw_status status, size_t failed_before
     return status;
 }
 
+dw_status engine_plan_in(const dw_model *model, const char *precision, dw_model **other)
+{
+    dw_model_options options = model->options;
+    options.precision = precision;
+    options.policy = NULL;
+    options.flags = DW_MODEL_PLAN_ONLY | (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY));
+    TRY(create_empty(model->context, &options, other));
+    dw_status status = engine_compile_beside(*other, model);
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*other);
+    *other = NULL;
+    return status;
+}
+
+/* ---- attention in fp32 ---- */
+
+static bool has_fp32_scores(const ir_node *node) { return node->op == OP_attention && node->n_out == 1 && ir_in(node, ATTENTION_Q)->type.format == DW_FORMAT_f32; }
+
+/* A run of the plan at its typical sizes, and the attention in fp32 of it. */
+static double seconds_of(const plan *plan, double *scores)
+{
+    double all = *scores = 0;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        all += plan->steps[i].seconds;
+        if (has_fp32_scores(plan->steps[i].node)) *scores += plan->steps[i].seconds;
+    }
+    return all;
+}
+
+dw_status engine_narrow_scores(const dw_model *model, text *precision)
+{
+    const char *asked = model->options.precision;
+    const plan *const plans[] = {model->full.plan, model->step.plan};
+    const bool is_settled = asked == NULL || *asked == '\0' || strcmp(asked, "fp32") == 0 || strstr(asked, "role:scores") != NULL || model->options.policy != NULL;
+    bool any = false;
+    for (size_t p = 0; p < COUNT_OF(plans) && !is_settled; p++)
+        for (int i = 0; plans[p] != NULL && i < plans[p]->step_count; i++) any = any || has_fp32_scores(plans[p]->steps[i].node);
+    if (any) text_printf(precision, "role:scores=bf16,%s%s", model->step.plan != NULL && strstr(asked, "role:cache") == NULL ? "role:cache=bf16," : "", asked);
+    return text_status(precision);
+}
+
+/* GPUs have no fast kernel for attention in fp32. Where layers were to be in fewer bits, it alone can be most of a run: then the model is planned with scores in bf16, too. Where that
+ * cannot be, as with a kernel that was asked for and does not take them, there is nothing to tell. */
+static dw_status warn_fp32_scores(const dw_model *model)
+{
+    const plan *plan = model->full.plan != NULL ? model->full.plan : model->step.plan;
+    double scores, narrow_scores;
+    dw_model *other = NULL;
+    text precision;
+    if (plan == NULL || model->chip.kind == CHIP_CPU || model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
+    const double all = seconds_of(plan, &scores);
+    if (scores <= all / 5) return DW_OK;
+    text_init(&precision, model->context);
+    dw_status status = engine_narrow_scores(model, &precision);
+    if (status == DW_OK && precision.length > 0) status = engine_plan_in(model, text_string(&precision), &other);
+    if (status == DW_OK && other != NULL) {
+        const double narrow = seconds_of(model->full.plan != NULL ? other->full.plan : other->step.plan, &narrow_scores);
+        if (narrow < 0.9 * all)
+            base_log(model->context, DW_LOG_WARNING, "attention of %s is in fp32, as it was exported, and by estimate %.0f %% of a run: with the precision '%s' a run takes %.0f us for %.0f; an export in bf16 has such attention, too",
+                     model->captured->name, 100 * scores / all, text_string(&precision), 1e6 * narrow, 1e6 * all);
+    }
+    dw_model_destroy(other);
+    text_free(&precision);
+    return status == DW_NO_MEMORY ? status : DW_OK;
+}
+
+/* fused -> plans, loaded, and what there is to tell of them. */
+static dw_status compile(dw_model *model, const dw_model_options *options)
+{
+    TRY(engine_fuse(model));
+    TRY(engine_compile(model, options));
+    return warn_fp32_scores(model);
+}
+
 static dw_status open_file(dw_model *model, const char *file, const dw_model_options *options)
 {
     file_map bytes;
@@ -228,8 +302,7 @@ static dw_status open_file(dw_model *model, const char *file, const dw_model_opt
     file_map_close(&bytes);
     if (package) return engine_package_open(model, file, options);
     TRY(engine_capture(model, file, options));
-    TRY(engine_fuse(model));
-    return engine_compile(model, options);
+    return compile(model, options);
 }
 
 dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model)
@@ -254,23 +327,8 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
     }
     (*model)->captured = graph;
     (*model)->file = graph->name;
-    status = engine_fuse(*model);
-    if (status == DW_OK) status = engine_compile(*model, options);
+    status = compile(*model, options);
     return finish(model, status, failed);
-}
-
-dw_status engine_plan_in(const dw_model *model, const char *precision, dw_model **other)
-{
-    dw_model_options options = model->options;
-    options.precision = precision;
-    options.policy = NULL;
-    options.flags = DW_MODEL_PLAN_ONLY | (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY));
-    TRY(create_empty(model->context, &options, other));
-    dw_status status = engine_compile_beside(*other, model);
-    if (status == DW_OK) return DW_OK;
-    dw_model_destroy(*other);
-    *other = NULL;
-    return status;
 }
 
 static void drop_generation(dw_model *model)

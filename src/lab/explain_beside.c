@@ -2,7 +2,6 @@
 #include "lab/explain.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,30 +137,23 @@ static void add_others(json_t *rows, const dw_model *model, const char *asked) {
     }
 }
 
-/* Does the plan multiply queries by keys in fp32, as exported? */
-static bool has_fp32_scores(const plan *plan) {
-    for (int i = 0; plan != NULL && i < plan->step_count; i++)
-        if (engine_has_fp32_scores(plan->steps[i].node)) return true;
-    return false;
-}
-
-/* The same precision of layers with scores in bf16, where these are in fp32 while layers are not. */
-static void add_scores(json_t *rows, const dw_model *model, const char *asked) {
-    char name[128];
-    if ((size_t)snprintf(name, sizeof name, "role:scores=bf16,%s", asked) < sizeof name) json_array_append_new(rows, beside_row(model, name));
-}
-
 json_t *explain_beside(const dw_model *model) {
     const char *asked = model->options.precision;
     const bool is_open = asked != NULL && strstr(asked, " or ") != NULL, is_told = is_open || is_quantised(model->full.plan) || is_quantised(model->step.plan);
-    const bool widens = asked != NULL && *asked != '\0' && strcmp(asked, "fp32") != 0 && !engine_names_scores(model) && has_fp32_scores(model->full.plan);
-    if (model->fused == NULL || (!is_told && !widens)) return NULL;
+    text narrow;
+    text_init(&narrow, model->context);
+    const bool narrows = model->fused != NULL && engine_narrow_scores(model, &narrow) == DW_OK && narrow.length > 0;
+    if (model->fused == NULL || (!is_told && !narrows)) {
+        text_free(&narrow);
+        return NULL;
+    }
     json_t *rows = json_array(), *own = json_pack("{s:s}", "precision", model->precision);
     json_array_append_new(rows, own);
     if (add_plans(own, model) != DW_OK) json_object_set_new(own, "refused", json_string(dw_context_error(model->context)));
     if (is_told) json_array_append_new(rows, beside_row(model, "bf16"));
     if (is_told && asked != NULL) add_others(rows, model, asked);
-    if (widens) add_scores(rows, model, asked);
+    if (narrows) json_array_append_new(rows, beside_row(model, text_string(&narrow)));
+    text_free(&narrow);
     compare_layers(rows, is_told);
     return rows;
 }

@@ -159,6 +159,9 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
     fails(2, "leave it out with --train", "explain", "--train", KJV, "--memory")
     fails(2, "chunks", "explain", "--train", KJV, "--loss", "next-token", "--chunks", "65")
     fails(1, "no precision 'foo'; there are", "explain", KJV, "--precision", "foo")
+    beside = json.loads(subprocess.run([COMMAND, "explain", KJV, "--precision", "bf16", "--chip", "h200", "--json"], capture_output=True, text=True, check=True).stdout)["beside"]
+    assert [row["precision"] for row in beside] == ["bf16", "role:scores=bf16,role:cache=bf16,bf16"], beside
+    assert all("refused" not in row and row["step_plan"]["us"] > 0 for row in beside), beside
     fails(1, ["the CUDA driver cannot be loaded", "nothing.so"], "generate", KJV, "--ids", "1", "--device", "cuda:0,driver=nothing.so")
     fails(1, "no size named q; its sizes: b, s", "explain", KJV, "--dim", "q=3")
     fails(1, "size s is 0, outside its range 1..", "explain", KJV, "--dim", "s=0")

@@ -174,7 +174,7 @@ static void keep_warning(void *user, dw_log_level level, const char *line) {
     snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
-/* Where it is most of a run and layers are not in fp32, the rule that mends it is named; on the CPU, in bf16, where tensor cores have no kernel for it, or where nothing was asked for, nothing is. */
+/* Where it is most of a run and layers are not in fp32, the rule that mends it is named; on the CPU, in bf16, where a plan with that rule takes no less, or where nothing was asked for, nothing is. */
 static void test_fp32_scores_are_warned_of(void **state) {
     (void)state;
     static const char heads[] = "graph heads\n  symbol s 1..\n  input x f32[1,8,s,64]\n  %1 = attention x, x, x {scale=0.125}\n  output y %1\n";
@@ -191,7 +191,7 @@ static void test_fp32_scores_are_warned_of(void **state) {
         assert_ok(context, dw_graph_parse(context, "heads", heads, strlen(heads), &graph));
         assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = cases[i].device, .precision = cases[i].precision, .dims = "s=1024"}, &model));
         assert_int_equal(seen.count, cases[i].warned);
-        if (cases[i].warned) assert_string_equal(seen.last, "attention of heads is in fp32, as it was exported, and by estimate 100 % of a run: the precision 'role:scores=bf16,mxfp8' runs it on tensor cores, and so does an export in bf16");
+        if (cases[i].warned) assert_non_null(strstr(seen.last, "attention of heads is in fp32, as it was exported, and by estimate 100 % of a run: with the precision 'role:scores=bf16,mxfp8' a run takes "));
         dw_model_destroy(model);
         dw_context_destroy(context);
     }
