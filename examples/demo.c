@@ -101,7 +101,7 @@ static void print_next(const char *program, const char *file) {
         {"check", "--precision nvfp4", "the error of each layer, and of all up to the outputs"},
         {"explain", "--precision nvfp4 --chip b200", "the plan for a GPU, which need not be here"},
         {"bench", "--precision bf16", "times on this machine"},
-        {"compile", "--precision mxfp4 --out kjv.dw", "one file with packed weights, which loads in milliseconds"},
+        {"compile", "--precision mxfp4 --out kjv.dw", "one file with packed weights"},
     };
     const char *name = strrchr(program, '/');
     while (name != NULL && name > program && name[-1] != '/') name--;

@@ -56,7 +56,7 @@ DW_API dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_
  * dw_model_can_generate. Does nothing where generation was asked for before. On failure the model is as it was. */
 DW_API dw_status dw_model_add_generation(dw_model *model);
 DW_API void dw_model_destroy(dw_model *model);
-/* Writes graph, plans and packed weights to one file that dw_model_open maps in milliseconds. Of a model on several ranks all of them call it, and the first writes: what all ranks have once, and of what
+/* Writes graph, plans and packed weights to one file that dw_model_open maps. Of a model on several ranks all of them call it, and the first writes: what all ranks have once, and of what
  * depends on the rank each one's. The file is opened by as many ranks (MISMATCH says which it is for), each of which maps it and reads its own. */
 DW_API dw_status dw_model_save(const dw_model *model, const char *file);
 

@@ -10,7 +10,7 @@ INLINE int weight_parts(const decode_shape s) { return s.codes == DECODE_MXFP8 ?
 /* Two codes of e4m3 of a word, the lower or the upper ones, as a pair of f16, exactly. */
 INLINE uint32_t pair_of(uint32_t codes, const int upper) { return cvt_f16x2_e4m3x2((uint16_t)(codes >> 16 * upper)); }
 
-/* The same of fp8_1x128: a lane reads 16 codes of a key at once, which are four steps. Scales: finish_scores. */
+/* Scores of keys in fp8_1x128 without their scales (finish_scores has them): a lane reads 16 codes of a key at once, which are four steps. */
 INLINE void multiply_e4m3(const decode_shape s, uint32_t q, const uint2 *kept, uint32_t k, float (*scores)[4]) {
     const int lane = threadIdx.x % 32;
     const uint32_t at = k + lane / 4 * DECODE_CODES;
