@@ -1,9 +1,10 @@
-/* The gradients of attention by wgmma: the host half of backward.cuh. Which calls it takes, and three launches: statistics of queries, dk and dv, dq; in front of them a mask's squares, and behind them the
+/* The gradients of attention with a mask or a bias by wgmma: the host half of backward.cuh. Which calls it takes, and three launches: statistics of queries, dk and dv, dq; in front of them a mask's squares, and behind them the
  * plain kernel's of the bias's gradient. Pure: knows no driver. */
 #include "kernels/attention/wgmma/backward.h"
 
 #include "kernels/attention/backward_host.h"
 #include "kernels/attention/host.h"
+#include "kernels/attention/wgmma/backward_host.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
@@ -26,9 +27,7 @@ static const backward_entry entries[] = {
 };
 
 /* What decides on weights besides position. */
-static int more_of(const op_call *call) {
-    return op_operand(call, ATTENTION_BACKWARD_BIAS) != NULL ? BACKWARD_GENERAL : op_operand(call, ATTENTION_BACKWARD_MASK) != NULL ? BACKWARD_MASKED : BACKWARD_PLAIN;
-}
+static int more_of(const op_call *call) { return op_operand(call, ATTENTION_BACKWARD_BIAS) != NULL ? BACKWARD_GENERAL : BACKWARD_MASKED; }
 
 static const backward_entry *find_entry(const op_call *call, bool of_keys) {
     const dw_tensor *q = call->in[ATTENTION_BACKWARD_Q], *v = call->in[ATTENTION_BACKWARD_V];
@@ -49,7 +48,7 @@ static bool is_even(const dw_tensor *x) {
     return (x->dims[3] < 2 || x->strides[3] == 1) && (uintptr_t)x->data % 4 == 0;
 }
 
-const char *attention_backward_wgmma_refuses(const kernel_problem *problem, text *why) {
+const char *attention_backward_wgmma_rejects(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v", "out", "lse", "dout"};
     const op_type *mask = problem->n_in > ATTENTION_BACKWARD_MASK ? problem->in[ATTENTION_BACKWARD_MASK] : NULL, *bias = problem->n_in > ATTENTION_BACKWARD_BIAS ? problem->in[ATTENTION_BACKWARD_BIAS] : NULL;
     const dw_format format = problem->in[ATTENTION_BACKWARD_Q]->format;
@@ -67,11 +66,18 @@ const char *attention_backward_wgmma_refuses(const kernel_problem *problem, text
     return text_string(why);
 }
 
+const char *attention_backward_wgmma_refuses(const kernel_problem *problem, text *why) {
+    const bool has_mask = problem->n_in > ATTENTION_BACKWARD_MASK && problem->in[ATTENTION_BACKWARD_MASK] != NULL, has_bias = problem->n_in > ATTENTION_BACKWARD_BIAS && problem->in[ATTENTION_BACKWARD_BIAS] != NULL;
+    return has_mask || has_bias ? attention_backward_wgmma_rejects(problem, why) : "there is neither a mask nor a bias";
+}
+
 static int64_t tiles_of(int64_t rows) { return base_ceil_div(rows, BACKWARD_OWN); }
 
 /* ---- the workspace: where its parts begin, in bytes ---- */
 
 static int64_t padded_rows(const op_call *call) { return call->in[0]->dims[0] * call->in[0]->dims[1] * tiles_of(call->in[0]->dims[2]) * BACKWARD_OWN; }
+
+int64_t attention_backward_wgmma_rows_threads(const op_call *call) { return padded_rows(call) * (call->in[ATTENTION_BACKWARD_V]->dims[3] <= 64 ? 8 : 16); }
 
 /* Squares of a mask, and how they lie; of none 0. */
 static int64_t squares_of(const op_call *call, int32_t dims[4], int32_t steps[4]) {
@@ -128,9 +134,9 @@ double attention_backward_wgmma_seconds(const kernel_run *run) {
     const int64_t tiles = q->dims[0] * (q->dims[1] * tiles_of(q->dims[2]) + k->dims[1] * tiles_of(k->dims[2]));
     op_work work;
     run->call.op->work(&run->call, &work);
-    static const double more_times[] = {1, 2, 4};   /* with a mask, and a bias: by one call each */
+    const double times = more_of(&run->call) == BACKWARD_GENERAL ? 4 : 2;   /* of what position alone took: by one call each */
     const double bias_s = run->call.n_out > 3 ? attention_backward_plain_seconds(run) / 2 : 0;
-    return 14e-6 + (double)base_ceil_div(tiles, run->chip->units) * (is_wide ? 6e-6 : 4.5e-6) + more_times[more_of(&run->call)] * 1.4 * work.flops / (chip_flops(run->chip, DW_FORMAT_bf16) * (is_wide ? 0.75 : 0.55)) + bias_s;
+    return 14e-6 + (double)base_ceil_div(tiles, run->chip->units) * (is_wide ? 6e-6 : 4.5e-6) + times * 1.4 * work.flops / (chip_flops(run->chip, DW_FORMAT_bf16) * (is_wide ? 0.75 : 0.55)) + bias_s;
 }
 
 /* ---- launches ---- */
@@ -141,14 +147,19 @@ static int32_t shift_of(int64_t offset, int64_t more) {
     return (int32_t)(shift > bound ? bound : shift < -bound ? -bound : shift);
 }
 
-static dw_status start(const kernel_run *run, const char *entry, kernel_launch *launch, attention_backward_wgmma_arguments **arguments) {
-    const backward_places places = places_of(run);
-    attention_backward_wgmma_arguments *g = *arguments = cuda_launch(launch, find_entry(&run->call, true)->image, entry, sizeof *g);
+dw_status attention_backward_wgmma_take(kernel_launch *launch, const kernel_run *run, attention_backward_wgmma_arguments *g) {
     attention_backward_arguments *p = &g->call;
     TRY(attention_backward_take(launch, run, p));
     g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
     g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
     g->padded = (int32_t)(tiles_of(p->queries) * BACKWARD_OWN);
+    return DW_OK;
+}
+
+static dw_status start(const kernel_run *run, const char *entry, kernel_launch *launch, attention_backward_wgmma_arguments **arguments) {
+    const backward_places places = places_of(run);
+    attention_backward_wgmma_arguments *g = *arguments = cuda_launch(launch, find_entry(&run->call, true)->image, entry, sizeof *g);
+    TRY(attention_backward_wgmma_take(launch, run, g));
     g->is_general = more_of(&run->call) == BACKWARD_GENERAL;
     cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &g->lse, places.lse);
     cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &g->share, places.share);
@@ -157,12 +168,12 @@ static dw_status start(const kernel_run *run, const char *entry, kernel_launch *
     return DW_OK;
 }
 
-/* A launch of a warp for each of so many. */
-static dw_status add_warps(const kernel_run *run, const char *bf16, const char *f16, int64_t count, kernel_launcher *launcher) {
+/* A launch of so many threads. */
+static dw_status add_threads(const kernel_run *run, const char *bf16, const char *f16, int64_t count, kernel_launcher *launcher) {
     kernel_launch launch;
     attention_backward_wgmma_arguments *g;
     TRY(start(run, run->call.in[ATTENTION_BACKWARD_Q]->format == DW_FORMAT_bf16 ? bf16 : f16, &launch, &g));
-    cuda_grid_items(&launch, count * 32);
+    cuda_grid_items(&launch, count);
     return launcher->add(launcher, &launch);
 }
 
@@ -199,8 +210,8 @@ static dw_status add_tiles(const kernel_run *run, bool of_keys, kernel_launcher 
 dw_status attention_backward_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
     int32_t dims[4], steps[4];
     const int64_t squares = squares_of(&run->call, dims, steps);
-    TRY(add_warps(run, "attention_backward_bf16_statistics", "attention_backward_f16_statistics", padded_rows(&run->call), launcher));
-    if (squares > 0) TRY(add_warps(run, "attention_backward_bf16_squares", "attention_backward_f16_squares", squares, launcher));
+    TRY(add_threads(run, "attention_backward_bf16_statistics", "attention_backward_f16_statistics", attention_backward_wgmma_rows_threads(&run->call), launcher));
+    if (squares > 0) TRY(add_threads(run, "attention_backward_bf16_squares", "attention_backward_f16_squares", squares * 32, launcher));
     TRY(add_tiles(run, true, launcher));
     TRY(add_tiles(run, false, launcher));
     return attention_backward_bias_shape(run, launcher);

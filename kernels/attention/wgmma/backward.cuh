@@ -1,4 +1,4 @@
-/* The gradients of attention by wgmma: the body of the entries of backward.cu, which gives it its constants. A thread block owns 128 rows of one head, keys or queries, and the rows of the other side that they
+/* The gradients of attention by wgmma where there is a mask or a bias (of position alone: joined.cuh, which shares much of this): the body of the entries of backward.cu, which gives it its constants. A thread block owns 128 rows of one head, keys or queries, and the rows of the other side that they
  * see, or are seen by, go by in blocks. x and y: keys and values, or queries and dout.
  *
  *   the last warpgroup, one thread   empty -> TMA x, y of the others [others, width] (and lse and dout . out of queries) -> full       stages in smem, in columns of 64
@@ -66,9 +66,9 @@ INLINE row_range blocks_of(const attention_backward_wgmma_arguments *g, const ba
 }
 
 /* Heads in bunches. Of keys the first tiles are seen by the most queries of a causal mask, of queries the last ones see the most. */
-INLINE backward_tile tile_of_block(const attention_backward_wgmma_arguments *g, const backward_shape s) {
+INLINE backward_tile tile_of_number(const attention_backward_wgmma_arguments *g, const backward_shape s, int number) {
     const int heads = (int)(s.of_keys ? g->call.groups : g->call.heads);
-    const schedule_place place = schedule_in_bands(blockIdx.x, (int)g->call.batches * heads, g->tiles, g->heads_together);
+    const schedule_place place = schedule_in_bands(number, (int)g->call.batches * heads, g->tiles, g->heads_together);
     const backward_tile tile = {place.row / heads, place.row % heads, (s.of_keys ? place.col : g->tiles - 1 - place.col) * BACKWARD_OWN};
     return tile;
 }
@@ -121,7 +121,7 @@ INLINE void load_others(const attention_backward_wgmma_arguments *g, const backw
         const int64_t rows = (int64_t)(tile.batch * (int)g->call.heads + head) * g->padded;
 #pragma unroll 1
         for (int block = blocks.begin; block < blocks.end; block++) {
-            if (s.more != BACKWARD_PLAIN && squares_of(g, s, tile, s.of_keys ? head : tile.head, block * s.others, 0).any == BACKWARD_NONE) continue;
+            if (squares_of(g, s, tile, s.of_keys ? head : tile.head, block * s.others, 0).any == BACKWARD_NONE) continue;
             ring_wait_empty(m.ring, turn);
             const uint32_t full = ring_expect_full(m.ring, turn, x_bytes + y_bytes + vectors * row_bytes);
             load_rows(map_x, m.others_x + turn.stage * x_bytes, full, s.others, s.width, block * s.others, head, tile.batch, TMA_EVICT_LAST);
@@ -142,10 +142,8 @@ INLINE void multiply_rows(const backward_shape s, const int width, float *d, uin
 #pragma unroll
     for (int step = 0; step < width / 16; step++) {
         const uint64_t a = wgmma_descriptor(own + step / 4 * BACKWARD_OWN * ROW_BYTES) + step % 4 * 2, b = wgmma_descriptor(others + step / 4 * s.others * ROW_BYTES) + step % 4 * 2;
-        if (s.element == ELEMENT_F16 && s.others == 64) wgmma_n64_f16(d, a, b, step > 0);
-        else if (s.element == ELEMENT_F16) wgmma_n128_f16(d, a, b, step > 0);
-        else if (s.others == 64) wgmma_n64_bf16(d, a, b, step > 0);
-        else wgmma_n128_bf16(d, a, b, step > 0);
+        if (s.element == ELEMENT_F16) wgmma_n64_f16(d, a, b, step > 0);
+        else wgmma_n64_bf16(d, a, b, step > 0);
     }
     wgmma_commit();
 }
@@ -277,8 +275,7 @@ INLINE void make_sums(const attention_backward_wgmma_arguments *g, const backwar
 #pragma unroll 1
         for (int block = blocks.begin; agreed(block < blocks.end); block++) {
             const int row = block * s.others;
-            square_view view = {BACKWARD_ALL, BACKWARD_ALL};
-            if (s.more != BACKWARD_PLAIN) view = squares_of(g, s, tile, head, row, group);
+            const square_view view = squares_of(g, s, tile, head, row, group);
             if (agreed(view.any == BACKWARD_NONE)) continue;
             const uint32_t others_x = m.others_x + turn.stage * x_bytes, others_y = m.others_y + turn.stage * y_bytes;
             float scores[64], dweights[64];
@@ -294,7 +291,7 @@ INLINE void make_sums(const attention_backward_wgmma_arguments *g, const backwar
             }
             multiply_rows(s, s.width, scores, x, others_x);
             if (!is_tight(s)) multiply_rows(s, s.value_width, dweights, y, others_y);
-            const bool reads_mask = s.more != BACKWARD_PLAIN && agreed(view.own == BACKWARD_SOME);
+            const bool reads_mask = agreed(view.own == BACKWARD_SOME);
             uint32_t bits = 0;
             if (reads_mask) bits = read_mask(g, s, rows, mask, own_row, row);
             if (is_tight(s)) wgmma_wait(0);
@@ -327,17 +324,46 @@ INLINE void make_sums(const attention_backward_wgmma_arguments *g, const backwar
 
 /* ---- results ---- */
 
-/* sums [64, width] x factor to rows of gmem from row `first` on, of which there are count. */
+/* Among four lanes: value i of lane j becomes value j of lane i. */
+INLINE void turn_quads(uint32_t *x) {
+    const bool is_odd = (threadIdx.x & 1) != 0, is_high = (threadIdx.x & 2) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t got = __shfl_xor_sync(0xffffffff, is_odd ? x[i] : x[i + 1], 1);
+        x[i] = is_odd ? got : x[i], x[i + 1] = is_odd ? x[i + 1] : got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t got = __shfl_xor_sync(0xffffffff, is_high ? x[i] : x[i + 2], 2);
+        x[i] = is_high ? got : x[i], x[i + 2] = is_high ? x[i + 2] : got;
+    }
+}
+
+/* Eight numbers of 16 bits, at a multiple of 4 bytes. */
+INLINE void store_eight(uint16_t *at, const uint32_t *pairs) {
+    if ((uint64_t)at % 16 == 0) {
+        *(uint4 *)at = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) ((uint32_t *)at)[i] = pairs[i];
+}
+
+/* sums [64, width] x factor to rows of gmem from row `first` on, of which there are count. Of 32 columns each lane of four stores eight. */
 INLINE void store_rows(const int element, const cuda_array *array, const int64_t strides[4], backward_tile tile, int first, int count, int cols, const int width, float factor, const float *sums) {
-    const int row = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+    const int row = first + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 8;
     uint16_t *to = (uint16_t *)array->data + tile.batch * strides[0] + tile.head * strides[1] + col;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if (row + 8 * half >= count) continue;
         uint16_t *at = to + (row + 8 * half) * strides[2];
 #pragma unroll
-        for (int j = 0; j < width / 8; j++)
-            if (8 * j < cols) *(uint32_t *)(at + 8 * j) = (element == ELEMENT_F16 ? cvt_f16x2 : cvt_bf16x2)(sums[4 * j + 2 * half] * factor, sums[4 * j + 2 * half + 1] * factor);
+        for (int j = 0; j < width / 8; j += 4) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) pairs[i] = (element == ELEMENT_F16 ? cvt_f16x2 : cvt_bf16x2)(sums[4 * (j + i) + 2 * half] * factor, sums[4 * (j + i) + 2 * half + 1] * factor);
+            turn_quads(pairs);
+            if (row + 8 * half < count && 8 * j + col < cols) store_eight(at + 8 * j, pairs);
+        }
     }
 }
 
@@ -350,7 +376,7 @@ INLINE void make_tile(const attention_backward_wgmma_arguments *g, const backwar
         const row_range seen = seen_of(g, s, row + 8 * half);
         const int64_t at = (int64_t)(tile.batch * (int)g->call.heads + tile.head) * g->padded + row + 8 * half;
         rows.begin[half] = seen.begin;
-        rows.count[half] = s.more != BACKWARD_PLAIN && row + 8 * half >= count ? 0 : max(seen.end - seen.begin, 0);
+        rows.count[half] = row + 8 * half >= count ? 0 : max(seen.end - seen.begin, 0);
         rows.lse[half] = s.of_keys ? 0 : ((const float *)g->lse)[at];
         rows.share[half] = s.of_keys ? 0 : ((const float *)g->share)[at];
         rows.part[half] = s.of_keys || !is_general(s) ? 1 : ((const float *)g->part)[at];
@@ -386,7 +412,7 @@ INLINE void attention_backward(const attention_backward_wgmma_arguments *g, cons
     extern __shared__ __align__(1024) uint8_t shared[];
     const backward_smem m = smem_of(s, shared_address(shared));
     const int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-    const backward_tile tile = tile_of_block(g, s);
+    const backward_tile tile = tile_of_number(g, s, blockIdx.x);
     const row_range blocks = blocks_of(g, s, tile.first);
     if (threadIdx.x == 0) {
         mbarrier_init(m.own_full, 1);
@@ -403,7 +429,7 @@ INLINE void attention_backward(const attention_backward_wgmma_arguments *g, cons
     }
 }
 
-/* ---- statistics: a warp for each query, those of the padding, too ---- */
+/* ---- statistics: 8 or 16 lanes for each query, those of the padding, too ---- */
 
 /* The part of a query whose keys are all hidden by finite numbers: one over the sum of e^(score - lse), where lse has lost how many there are. By one lane, as such rows are seldom long. */
 INLINE float part_of_hidden(const attention_backward_wgmma_arguments *g, const int element, int batch, int head, int query, float lse) {
@@ -431,21 +457,39 @@ INLINE float add_share(const int element, uint32_t a, uint32_t b, float share) {
     return fmaf(__uint_as_float(a & 0xffff0000), __uint_as_float(b & 0xffff0000), share);
 }
 
+/* The lane's part of a row's dout . out. lanes: that share the row. */
+INLINE float share_of(const int element, const uint32_t *out, const uint32_t *dout, int width, int lane, int lanes, bool is_wide) {
+    float share = 0;
+    for (int i = lane; is_wide && i < width / 8; i += lanes) {
+        const uint4 a = __ldcs((const uint4 *)out + i), b = __ldcs((const uint4 *)dout + i);
+        share = add_share(element, a.w, b.w, add_share(element, a.z, b.z, add_share(element, a.y, b.y, add_share(element, a.x, b.x, share))));
+    }
+    for (int i = lane; !is_wide && i < width / 2; i += lanes) share = add_share(element, out[i], dout[i], share);
+    return share;
+}
+
+/* Rows of out and dout at multiples of 16 bytes? */
+INLINE bool has_pieces(const attention_backward_arguments *p) {
+    const uint64_t out = p->out_strides[0] | p->out_strides[1] | p->out_strides[2], dout = p->dout_strides[0] | p->dout_strides[1] | p->dout_strides[2];
+    return (p->out.data | p->dout.data | (out | dout) * 2) % 16 == 0;
+}
+
 INLINE void make_statistics(const attention_backward_wgmma_arguments *g, const int element) {
     const attention_backward_arguments *p = &g->call;
-    const int lane = threadIdx.x % 32, warps = (int)(gridDim.x * blockDim.x / 32), rows = (int)(p->batches * p->heads) * g->padded;
-    for (int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32; row < rows; row += warps) {
-        const int query = row % g->padded, head = row / g->padded % (int)p->heads, batch = row / g->padded / (int)p->heads;
-        const bool is_there = query < (int)p->queries;
+    const int lanes = p->value_width <= 64 ? 8 : 16, at_once = 32 / lanes, lane = threadIdx.x % 32 % lanes, thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), threads = (int)(gridDim.x * blockDim.x);
+    const int rows = (int)(p->batches * p->heads) * g->padded;
+    const bool is_wide = has_pieces(p);
+    for (int i = thread; i < g->turn_count; i += threads) ((uint32_t *)g->turns)[i] = 0;
+    for (int first = thread / 32 * at_once; first < rows; first += threads / 32 * at_once) {
+        const int row = first + (int)threadIdx.x % 32 / lanes, query = row % g->padded, head = row / g->padded % (int)p->heads, batch = row / g->padded / (int)p->heads;
+        const bool is_there = row < rows && query < (int)p->queries;
         const uint32_t *out = (const uint32_t *)((const uint16_t *)p->out.data + batch * p->out_strides[0] + head * p->out_strides[1] + query * p->out_strides[2]);
         const uint32_t *dout = (const uint32_t *)((const uint16_t *)p->dout.data + batch * p->dout_strides[0] + head * p->dout_strides[1] + query * p->dout_strides[2]);
-        float share = 0;
-        for (int i = lane; is_there && i < (int)p->value_width / 2; i += 32) {
-            share = add_share(element, out[i], dout[i], share);
-        }
+        float share = is_there ? share_of(element, out, dout, (int)p->value_width, lane, lanes, is_wide) : 0;
 #pragma unroll
-        for (int step = 16; step > 0; step /= 2) share += __shfl_xor_sync(0xffffffff, share, step);
-        if (lane != 0) continue;
+        for (int step = 8; step > 0; step /= 2)
+            if (step < lanes) share += __shfl_xor_sync(0xffffffff, share, step);
+        if (lane != 0 || row >= rows) continue;
         const float lse = is_there ? ((const float *)p->lse.data)[batch * p->lse_strides[0] + head * p->lse_strides[1] + query * p->lse_strides[2]] : -INFINITE;
         ((float *)g->lse)[row] = lse == -INFINITE ? INFINITE : g->is_general ? lse : lse * LOG2_E;
         ((float *)g->share)[row] = share;

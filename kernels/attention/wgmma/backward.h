@@ -6,8 +6,8 @@
 #include "kernels/attention/backward.h"
 
 /* A thread block owns so many rows; statistics lie in rows of a multiple of it. */
-enum { BACKWARD_OWN = 128, BACKWARD_THREADS = 384, BACKWARD_BARRIER_BYTES = 128 };
-/* Position alone; a bool mask, too; or a bias, with a mask or without. */
+enum { BACKWARD_OWN = 128, BACKWARD_THREADS = 384, BACKWARD_BARRIER_BYTES = 128, JOINED_BARRIER_BYTES = 192 };
+/* Position alone, by joined.cuh; a bool mask, too; or a bias, with a mask or without. */
 enum { BACKWARD_PLAIN, BACKWARD_MASKED, BACKWARD_GENERAL };
 /* A mask is looked through once, in squares of so many queries and keys: of each, whether none, some or all of its pairs are seen. */
 enum { BACKWARD_SQUARE = 64, BACKWARD_NONE = 0, BACKWARD_SOME, BACKWARD_ALL };
@@ -25,6 +25,8 @@ typedef struct attention_backward_wgmma_arguments {
                                    * e^(score - lse), which is 1 but where finite numbers hide all keys */
     uint64_t squares;             /* a byte each, where there is a mask */
     int32_t is_general;           /* there is a bias */
+    uint64_t sums, turns;         /* by five products: of dq, fp32, in blocks as threads hold them; a counter of tiles, and how many thread blocks have added to each block of queries */
+    int32_t turn_count, query_blocks;   /* counters, 0 where there are none; blocks of queries of a head */
     int32_t square_steps[4], square_dims[4];   /* of batches, heads, and squares of queries and of keys; 0 and 1 where the mask repeats */
 } attention_backward_wgmma_arguments;
 

@@ -27,4 +27,7 @@ PTX uint32_t ld_acquire(const uint32_t *word) {
     return x;
 }
 
+/* Lets others go first, for about so long. */
+PTX void nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+
 #endif

@@ -86,17 +86,18 @@ WGMMA_TURNED(192, 96, "%96", "%97", "%98")
 WGMMA_TURNED(256, 128, "%128", "%129", "%130")
 
 /* a in registers: of each k16 step, pairs of k 2 (t % 4) of the two rows of d, then pairs 8 further. */
-#define WGMMA_REGISTERS(n, count, a, b, accumulates)                                                                                    \
-    PTX void wgmma_n##n##_bf16_registers(float *d, const uint32_t *a_pairs, uint64_t b_tile, int accumulate) {                          \
+#define WGMMA_REGISTERS(n, type, count, a, b, accumulates)                                                                              \
+    PTX void wgmma_n##n##_##type##_registers(float *d, const uint32_t *a_pairs, uint64_t b_tile, int accumulate) {                      \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " accumulates ", 0;\n"                                                          \
-                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" WGMMA_D##n "}, {" a "}, " b ", p, 1, 1, 0;\n}"         \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" WGMMA_D##n "}, {" a "}, " b ", p, 1, 1, 0;\n}" \
                      : WGMMA_IO##count(d, 0)                                                                                            \
                      : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(b_tile), "r"(accumulate));               \
     }
-WGMMA_REGISTERS(8, 4, "%4, %5, %6, %7", "%8", "%9")
-WGMMA_REGISTERS(16, 8, "%8, %9, %10, %11", "%12", "%13")
-WGMMA_REGISTERS(32, 16, "%16, %17, %18, %19", "%20", "%21")
-WGMMA_REGISTERS(64, 32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_REGISTERS(8, bf16, 4, "%4, %5, %6, %7", "%8", "%9")
+WGMMA_REGISTERS(16, bf16, 8, "%8, %9, %10, %11", "%12", "%13")
+WGMMA_REGISTERS(32, bf16, 16, "%16, %17, %18, %19", "%20", "%21")
+WGMMA_REGISTERS(64, bf16, 32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_REGISTERS(64, f16, 32, "%32, %33, %34, %35", "%36", "%37")
 
 /* The same with b [k,n], see wgmma_descriptor_columns. */
 #define WGMMA_COLUMNS(n, type, count, a, b, accumulates)                                                                                \
