@@ -52,12 +52,12 @@ typedef struct matmul_epilogue {
     matmul_step steps[MATMUL_STEPS];
 } matmul_epilogue;
 
-/* Groups whose rows only the device knows: rows [offsets[g - 1], offsets[g]) of a times matrix g of b, for g from first to end - 1. */
+/* Groups whose rows only the device knows: rows [offsets[g - 1], offsets[g]) of a, or [g apart, g apart + offsets[g]), times matrix g of b, for g from first to end - 1. */
 typedef struct matmul_groups {
-    uint64_t offsets;             /* int32, ascending, none beyond m: else a fault */
+    uint64_t offsets;             /* int32, ascending, none beyond m; or from 0 to apart: else a fault */
     int32_t first, end;
-    int32_t clears;               /* 1: rows behind the last group become zeros */
-    int32_t unused;
+    int32_t clears;               /* 1: rows of no group become zeros */
+    int32_t apart;                /* 0; or of padded groups the rows from one to the next, of which the first offsets[g] are group g's */
     cuda_fault_place fault;
 } matmul_groups;
 

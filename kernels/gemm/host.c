@@ -119,6 +119,7 @@ void matmul_take_groups(kernel_launch *launch, const kernel_run *run, int64_t fi
     groups->first = (int32_t)first;
     groups->end = (int32_t)end;
     groups->clears = end == run->call.in[2]->dims[0];
+    groups->apart = (int32_t)op_rows_apart(&run->call);
     cuda_slot(launch, KERNEL_SLOT_DATA, 2, &groups->offsets, 0);
     cuda_take_fault(launch, &groups->fault);
 }

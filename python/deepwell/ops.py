@@ -149,12 +149,18 @@ def _(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: str = "no
 
 
 @torch.library.custom_op("deepwell::grouped_gemm", mutates_args=())
-def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False) -> Tensor:
+def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False, expected: Optional[int] = None) -> Tensor:
     """a [t,k], rows sorted by group; b [g,k,n] (transpose_b: [g,n,k]); offsets int32 [g], the end of each group's rows -> [t,n] in a's dtype.
 
-    Rows past the last offset are 0."""
+    Or a [g,r,k], r rows for each group; offsets [g], how many of them, from the first on, are the group's -> [g,r,n]. expected: about how many those are, by which a kernel is chosen; None: r.
+    Rows of no group are 0."""
     k, n = (b.shape[2], b.shape[1]) if transpose_b else (b.shape[1], b.shape[2])
     _check_product("grouped_gemm", a, b, k, transpose_b)
+    padded = a.dim() == 3
+    if padded and a.shape[0] != b.shape[0]:
+        raise Mismatch(f"grouped_gemm: a {list(a.shape)} has rows for {a.shape[0]} groups, b {list(b.shape)} has {b.shape[0]} matrices")
+    if expected is not None and (not padded or expected < 1):
+        raise Invalid(f"grouped_gemm: expected is {expected}; it is of a [g,r,k], and 1 or more")
     name = _precision(precision)
     text = _Text()
     left, right, turned = "a", "b", transpose_b
@@ -162,13 +168,14 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str]
         right, turned = text.add("transpose b {order=[0,2,1]}"), True
     if name is not None:
         left, right = text.to(left, _operands()[name][0]), text.to(right, _operands()[name][1])
-    value = text.add(f"grouped_matmul {left}, {right}, offsets {{{'bt=true,' if turned else ''}to={_NAMES[a.dtype]}}}")
-    return _run(text.lines, {"a": a, "b": b, "offsets": offsets.to(torch.int32)}, value)
+    attributes = (["bt=true"] if turned else []) + ([f"padded={expected or max(a.shape[1], 1)}"] if padded else []) + [f"to={_NAMES[a.dtype]}"]
+    value = text.add(f"grouped_matmul {left}, {right}, offsets {{{','.join(attributes)}}}")
+    return _run(text.lines, {"a": a.reshape(-1, k) if padded else a, "b": b, "offsets": offsets.to(torch.int32)}, value).reshape(*a.shape[:-1], n)
 
 
 @grouped_gemm.register_fake
-def _(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False) -> Tensor:
-    return a.new_empty((a.shape[0], b.shape[1] if transpose_b else b.shape[2]))
+def _(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False, expected: Optional[int] = None) -> Tensor:
+    return a.new_empty((*a.shape[:-1], b.shape[1] if transpose_b else b.shape[2]))
 
 
 # ---- attention ----

@@ -305,9 +305,19 @@ static bool find_places(const kernel_problem *problem, int operand, places *foun
     return true;
 }
 
+/* Of padded groups: as many rows in each as are expected. */
+static bool print_counts(const kernel_problem *problem, text *line) {
+    int64_t rows, groups, count = op_attr_int(problem->attrs, OP_ATTR_padded);
+    if (dim_eval(problem->context, problem->in[0]->dims[0], problem->symbols, &rows) != DW_OK || dim_eval(problem->context, problem->in[2]->dims[0], problem->symbols, &groups) != DW_OK) return false;
+    if (groups == 0 || count > rows / groups) count = groups == 0 ? 0 : rows / groups;
+    text_printf(line, " range=2:%" PRId64 ":%" PRId64, count, count);
+    return true;
+}
+
 static bool print_range(const kernel_problem *problem, int operand, text *line) {
     places within;
     int64_t size, more = 1;
+    if (problem->op->id == OP_grouped_matmul && op_attr_int(problem->attrs, OP_ATTR_padded) > 0) return print_counts(problem, line);
     if (!find_places(problem, operand, &within)) return false;
     if (dim_eval(problem->context, problem->in[within.of]->dims[within.axis], problem->symbols, &size) != DW_OK) return false;
     if (within.other >= 0 && dim_eval(problem->context, problem->in[within.other]->dims[within.other_axis], problem->symbols, &more) != DW_OK) return false;

@@ -1,5 +1,5 @@
-/* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do. grouped_outer: for each group the product of its rows of a, transposed, with
- * its rows of b, as the gradients of the experts' weights are; rows in no group have no part, and a group without rows gives 0. */
+/* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do; or in padded groups, each of as many rows, of which the first are its own. grouped_outer: for
+ * each group the product of its rows of a, transposed, with its rows of b, as the gradients of the experts' weights are; rows in no group have no part, and a group without rows gives 0. */
 #include "op/family.h"
 
 #include <math.h>
@@ -8,6 +8,19 @@ static dw_status check_offsets(op_infer *infer, const op_type *offsets) {
     TRY(op_check_rank(infer, "offsets", offsets, 1, 1));
     if (offsets->format == DW_FORMAT_i32) return DW_OK;
     return base_fail(infer->context, DW_MISMATCH, "%s: offsets is %s, it must be i32", infer->op->name, dw_format_name(offsets->format));
+}
+
+/* Each group has as many rows. */
+static dw_status check_padded(op_infer *infer, dim rows, dim groups) {
+    if (op_attrs_get(infer->attrs, OP_ATTR_padded) == NULL) return DW_OK;
+    const int64_t expected = op_attr_int(infer->attrs, OP_ATTR_padded);
+    int64_t count;
+    dim each;
+    if (expected < 1) return base_fail(infer->context, DW_INVALID, "%s: padded is %lld; a group is expected to have 1 row or more", infer->op->name, (long long)expected);
+    if (dim_is_constant(groups, &count) && count == 0) return DW_OK;
+    TRY(dim_divide(infer->dims, rows, groups, &each));
+    if (each != NULL) return DW_OK;
+    return base_fail(infer->context, DW_MISMATCH, "%s: the rows of a are no multiple of the number of groups, and padded groups have as many rows each", infer->op->name);
 }
 
 static dw_status infer_matmul(op_infer *infer) {
@@ -19,6 +32,7 @@ static dw_status infer_matmul(op_infer *infer) {
     TRY(op_check_factors(infer, a, b, true, bt));
     TRY(op_check_same(infer, "k of a", a->dims[1], "k of b", b->dims[bt ? 2 : 1]));
     TRY(op_check_same(infer, "the number of groups of b", b->dims[0], "that of offsets", offsets->dims[0]));
+    TRY(check_padded(infer, a->dims[0], b->dims[0]));
     TRY(op_check_product_format(infer, a, &infer->out->format));
     TRY(op_add_axis(infer, infer->out, a->dims[0]));
     TRY(op_add_axis(infer, infer->out, b->dims[bt ? 1 : 2]));
@@ -45,28 +59,44 @@ static dw_status infer_outer(op_infer *infer) {
 
 dw_status grouped_infer(op_infer *infer) { return infer->op->id == OP_grouped_matmul ? infer_matmul(infer) : infer_outer(infer); }
 
-/* Where the rows of a group end, which begin at begin. */
-static dw_status group_end(const op_call *call, int64_t group, int64_t begin, int64_t *end) {
+int64_t op_rows_apart(const op_call *call) {
+    const int64_t groups = call->in[2]->dims[0];
+    return op_attr_int(call->attrs, OP_ATTR_padded) > 0 && groups > 0 ? call->in[0]->dims[0] / groups : 0;
+}
+
+dw_status op_group_rows(const op_call *call, int64_t group, int64_t *begin, int64_t *end) {
     const dw_tensor *offsets = call->in[2];
-    const int64_t rows = call->in[0]->dims[0];
-    *end = op_load_int_at(offsets, group * offsets->strides[0]);
-    if (*end >= begin && *end <= rows) return DW_OK;
+    const int64_t rows = call->in[0]->dims[0], apart = op_rows_apart(call), offset = op_load_int_at(offsets, group * offsets->strides[0]);
+    if (apart > 0) {
+        *begin = group * apart, *end = *begin + offset;
+        if (offset >= 0 && offset <= apart) return DW_OK;
+        return base_fail(call->context, DW_INVALID, "%s: offsets[%lld] is %lld; of padded groups it must be from 0 to %lld (the rows of each)", call->op->name, (long long)group, (long long)offset,
+                         (long long)apart);
+    }
+    *begin = group > 0 ? op_load_int_at(offsets, (group - 1) * offsets->strides[0]) : 0, *end = offset;
+    if (*end >= *begin && *end <= rows) return DW_OK;
     return base_fail(call->context, DW_INVALID, "%s: offsets[%lld] is %lld; it must be from %lld (the one before) to %lld (the rows of a)", call->op->name, (long long)group,
-                     (long long)*end, (long long)begin, (long long)rows);
+                     (long long)*end, (long long)*begin, (long long)rows);
+}
+
+static void clear_rows(const dw_tensor *out, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t col = 0; col < out->dims[1]; col++) op_store_at(out, row * out->strides[0] + col * out->strides[1], 0);
 }
 
 static dw_status make_rows(const op_call *call) {
     const dw_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
-    int64_t begin = 0, rows = a->dims[0], b_strides[DW_MAX_RANK] = {0};
+    const int64_t apart = op_rows_apart(call), rows = a->dims[0];
+    int64_t cleared = 0, b_strides[DW_MAX_RANK] = {0};      /* cleared: rows in front of it are done */
     op_strides(b, b_strides);
     walk w;
     walk_start(&w, 2, out->dims);
     op_post_run post;
     TRY(op_post_run_start(call, 3, b->dims[bt ? 1 : 2], &w, &post));
     for (int64_t group = 0; group < b->dims[0]; group++) {
-        int64_t end;
-        TRY(group_end(call, group, begin, &end));
+        int64_t begin, end;
+        TRY(op_group_rows(call, group, &begin, &end));
         op_product product = {
             .a = op_rows_of(a, 0, true),
             .b = op_rows_of(b, group * b_strides[0], bt),
@@ -78,17 +108,16 @@ static dw_status make_rows(const op_call *call) {
             .out_col_stride = out->strides[1],
         };
         op_product_rows(&product, begin, end, 0, out->dims[1]);
-        begin = end;
+        cleared = apart > 0 ? begin + apart : end;
+        clear_rows(out, end, cleared);
     }
-    for (int64_t row = begin; row < rows; row++)
-        for (int64_t col = 0; col < out->dims[1]; col++) op_store_at(out, row * out->strides[0] + col * out->strides[1], 0);
+    clear_rows(out, cleared, rows);
     return DW_OK;
 }
 
 static dw_status make_matrices(const op_call *call) {
     const dw_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
     static const op_attrs none = {0};
-    int64_t begin = 0;
     walk w;
     op_call plain = *call;
     op_post_run post;
@@ -97,8 +126,8 @@ static dw_status make_matrices(const op_call *call) {
     walk_start(&w, 3, out->dims);
     TRY(op_post_run_start(&plain, 3, b->dims[1], &w, &post));
     for (int64_t group = 0; group < out->dims[0]; group++) {
-        int64_t end;
-        TRY(group_end(call, group, begin, &end));
+        int64_t begin, end;
+        TRY(op_group_rows(call, group, &begin, &end));
         op_product product = {
             .a = op_rows_of(a, begin * a->strides[0], false),
             .b = op_rows_of(b, begin * b->strides[0], false),
@@ -110,7 +139,6 @@ static dw_status make_matrices(const op_call *call) {
             .out_col_stride = out->strides[2],
         };
         op_product_rows(&product, 0, out->dims[1], 0, out->dims[2]);
-        begin = end;
     }
     return DW_OK;
 }
@@ -123,14 +151,24 @@ static void work_of_outer(const op_call *call, op_work *work) {
     work->flops = 2.0 * (double)a->dims[0] * (double)a->dims[1] * (double)b->dims[1];
 }
 
-/* 2 t n k: as if every row were in a group, which is known from the data alone; and so are the groups that have any rows, whose matrices are read: as many as rows that fall
- * into groups at random fill on average. */
+double op_group_rows_expected(const op_call *call) {
+    const double rows = (double)call->in[0]->dims[0], apart = (double)op_rows_apart(call);
+    return apart > 0 ? rows / apart * fmin(apart, (double)op_attr_int(call->attrs, OP_ATTR_padded)) : rows;
+}
+
+double op_groups_filled(const op_call *call) {
+    const double rows = (double)call->in[0]->dims[0], groups = (double)call->in[2]->dims[0];
+    return op_rows_apart(call) > 0 || groups <= 1 ? groups : groups * (1 - pow(1 - 1 / groups, rows));
+}
+
+/* 2 t n k: as if every row were in a group, or as many as padded groups are expected to have, which are the rows that are read; the data alone know. All rows are written. */
 static void work_of_matmul(const op_call *call, op_work *work) {
     const dw_tensor *a = call->in[0], *b = call->in[1];
-    const double rows = (double)a->dims[0], groups = (double)b->dims[0], filled = groups > 1 ? 1 - pow(1 - 1 / groups, rows) : 1;
+    const double groups = (double)b->dims[0], rows = op_group_rows_expected(call), filled = groups > 1 ? op_groups_filled(call) / groups : 1;
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
     op_work_each(call, 0, work);
     op_work_reads(call, 1, filled * op_tensor_bytes(b), work);
+    if (op_rows_apart(call) > 0) op_work_reads(call, 0, rows / (double)a->dims[0] * op_tensor_bytes(a), work);
     work->flops = 2.0 * rows * (double)a->dims[1] * (double)b->dims[bt ? 1 : 2];
 }
 

@@ -296,6 +296,16 @@ bool op_tensor_is_contiguous(const dw_tensor *tensor);
 /* A tensor of block format, rank 1 or more, as matrices one after the other. */
 num_matrix op_tensor_matrix(const dw_tensor *tensor);
 
+/* ---- rows in groups (grouped.c) ---- */
+
+/* Of padded groups how many rows lie from one to the next; 0: they lie side by side. */
+int64_t op_rows_apart(const op_call *call);
+/* The rows of a that are the group's, [*begin, *end). INVALID: the offset is none. */
+dw_status op_group_rows(const op_call *call, int64_t group, int64_t *begin, int64_t *end);
+/* For estimates: how many rows are in groups, and how many groups have any: as many as rows that fall into groups at random fill on average, or all padded ones. */
+double op_group_rows_expected(const op_call *call);
+double op_groups_filled(const op_call *call);
+
 /* ---- attention, for its reference and kernels (attention_view.c) ---- */
 
 /* The result of a call of attention, in an element format, as [b,h,s,e], also where it is joined. */

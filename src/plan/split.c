@@ -16,10 +16,10 @@ typedef struct part { ir_node *node; const char *kernel, *reason; op_post_list p
 
 static int plain_operands(const ir_node *node) { return node->op == OP_grouped_matmul ? 3 : 2; }
 
-/* Biases of groups are vectors of rows that only the product's kernel knows. */
+/* Biases of groups are vectors of rows that only the product's kernel knows, and so are the rows of padded groups, of which the others are 0 behind all steps. */
 static bool can_split(const ir_node *node, const op_post_list *post)
 {
-    if (post->count == 0 || dw_format_is_block(ir_out(node)->type.format)) return false;
+    if (post->count == 0 || dw_format_is_block(ir_out(node)->type.format) || ir_int(node, OP_ATTR_padded) > 0) return false;
     for (int i = 0, next = plain_operands(node); i < post->count; i++) {
         const op_post_operand operand = op_post_operand_of(post->steps[i]);
         if (operand == OP_POST_NONE) continue;

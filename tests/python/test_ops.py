@@ -53,6 +53,20 @@ def test_grouped_gemm():
     assert close(dw.ops.grouped_gemm(X, EXPERTS.mT.contiguous(), OFFSETS, transpose_b=True), grouped(X, EXPERTS))
 
 
+@pytest.mark.parametrize("precision", [None, "bf16", "mxfp8"])
+def test_grouped_gemm_of_padded_groups(precision):
+    x, counts = torch.randn(len(EXPERTS), 5, EXPERTS.shape[1]), torch.tensor([5, 0, 3] + [1] * (len(EXPERTS) - 3), dtype=torch.int32)
+    y = dw.ops.grouped_gemm(x, EXPERTS, counts, precision, expected=2)
+    for i, count in enumerate(counts.tolist()):
+        alone = dw.ops.gemm(x[i, :count], EXPERTS[i], precision=precision)
+        assert close(y[i, :count], alone, 1e-5) and (y[i, count:] == 0).all()
+    assert torch.equal(dw.ops.grouped_gemm(x, EXPERTS, counts, precision), y)
+    with pytest.raises(dw.Mismatch, match="rows for 2 groups"):
+        dw.ops.grouped_gemm(x[:2], EXPERTS, counts)
+    with pytest.raises(dw.Invalid, match="expected is 4"):
+        dw.ops.grouped_gemm(X, EXPERTS, OFFSETS, expected=4)
+
+
 def test_attention():
     k, v = K.repeat_interleave(4, 1), V.repeat_interleave(4, 1)
     causal = torch.ones(5, 9, dtype=torch.bool).tril(4)

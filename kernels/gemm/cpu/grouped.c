@@ -22,18 +22,12 @@ static bool setup_of(const kernel_run *run, setup *s) {
     return true;
 }
 
-static int64_t offset_at(const dw_tensor *offsets, int64_t group) { return group < 0 ? 0 : ((const int32_t *)offsets->data)[group * offsets->strides[0]]; }
-
-/* INVALID unless offsets ascend within the rows of a; the rows of the largest group. */
+/* INVALID unless all groups' rows are rows of a; the rows of the largest group. */
 static dw_status check_offsets(const op_call *call, int64_t *largest) {
-    const dw_tensor *offsets = call->in[2];
     *largest = 0;
-    for (int64_t group = 0; group < offsets->dims[0]; group++) {
-        int64_t begin = offset_at(offsets, group - 1), end = offset_at(offsets, group);
-        if (end < begin || end > call->in[0]->dims[0]) {
-            return base_fail(call->context, DW_INVALID, "grouped_matmul: offsets[%lld] is %lld; it must be from %lld (the one before) to %lld (the rows of a)",
-                             (long long)group, (long long)end, (long long)begin, (long long)call->in[0]->dims[0]);
-        }
+    for (int64_t group = 0; group < call->in[2]->dims[0]; group++) {
+        int64_t begin, end;
+        TRY(op_group_rows(call, group, &begin, &end));
         if (end - begin > *largest) *largest = end - begin;
     }
     return DW_OK;
@@ -66,8 +60,9 @@ static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
     const groups *g = job->owner;
     const op_call *call = &g->run->call;
     const dw_tensor *a = call->in[0], *out = call->out[0];
-    int64_t row = offset_at(call->in[2], index - 1);
-    slice->rows = offset_at(call->in[2], index) - row;
+    int64_t row = 0, end = 0;
+    (void)op_group_rows(call, index, &row, &end);      /* checked before */
+    slice->rows = end - row;
     slice->a = g->a + (size_t)(row * job->a_stride) * (job->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t));
     slice->panels = g->panels + (size_t)index * job->pack.batch_bytes;
     slice->special = g->special;
@@ -83,6 +78,23 @@ static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
         post_operand(step, call->in[3 + operand], index, row, &slice->operands[operand]);
         operand++;
     }
+}
+
+static void clear_rows(const dw_tensor *out, int64_t begin, int64_t end) {
+    const size_t element = product_element_bytes(out->format);
+    for (int64_t row = begin; row < end; row++) memset((uint8_t *)out->data + (size_t)(row * out->strides[0]) * element, 0, (size_t)out->dims[1] * element);
+}
+
+/* Rows of no group: behind the last one, or behind each that is padded. */
+static dw_status clear_rest(const op_call *call) {
+    const int64_t apart = op_rows_apart(call), groups = call->in[2]->dims[0];
+    int64_t begin = 0, end = 0;
+    for (int64_t group = apart > 0 || groups == 0 ? 0 : groups - 1; group < groups; group++) {
+        TRY(op_group_rows(call, group, &begin, &end));
+        if (apart > 0) clear_rows(call->out[0], end, begin + apart);
+    }
+    if (apart == 0) clear_rows(call->out[0], end, call->out[0]->dims[0]);
+    return DW_OK;
 }
 
 static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
@@ -121,11 +133,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
         .n_out = out->dims[1],
     };
     gemm_run(&job, run->pool);
-    size_t element = product_element_bytes(out->format);
-    for (int64_t row = offset_at(call->in[2], s.pack.batches - 1); row < out->dims[0]; row++) {
-        memset((uint8_t *)out->data + (size_t)(row * out->strides[0]) * element, 0, (size_t)out->dims[1] * element);
-    }
-    return DW_OK;
+    return clear_rest(call);
 }
 
 dw_status grouped_portable_run(const kernel_run *run) { return run_on(run, &gemm_isa_portable); }

@@ -14,7 +14,7 @@
 INLINE bool is_unused(const dequantise_arguments *g, int row) {
     const int32_t *offsets = (const int32_t *)g->groups.offsets;
     int group = row / g->group_rows;
-    return offsets[group] <= (group > 0 ? offsets[group - 1] : 0);
+    return offsets[group] <= (group > 0 && g->groups.apart == 0 ? offsets[group - 1] : 0);
 }
 
 /* Where the fp32 scales of a row begin: blocks of rows begin anew with each matrix. */

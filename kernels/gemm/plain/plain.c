@@ -256,6 +256,7 @@ dw_status grouped_plain_shape(const kernel_run *run, kernel_launcher *launcher) 
     arguments->groups = b->dims[0];
     arguments->b_group = b->strides[0];
     arguments->offsets_step = offsets->strides[0];
+    arguments->apart = op_rows_apart(&run->call);
     cuda_take_array(&launch, run, 2, &arguments->offsets);
     cuda_take_fault(&launch, &arguments->fault);
     if (arguments->m == 0 || arguments->n == 0) return DW_OK;

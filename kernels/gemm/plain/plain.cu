@@ -131,28 +131,30 @@ KERNEL(matmul_double, matmul_arguments) {
     }
 }
 
-/* Block x: a tile of columns; y: a tile of rows of a; z: a group, or, behind the last, the rows that belong to none, which become zeros. */
+DEVICE void clear_tile(const matmul_arguments *p, const matmul_place *place, int64_t top, int64_t end, int64_t left) {
+    for (int i = (int)threadIdx.x; i < MATMUL_TILE * MATMUL_TILE; i += CUDA_THREADS) {
+        int64_t r = top + i / MATMUL_TILE, c = left + i % MATMUL_TILE;
+        if (r < end && c < p->n) store_float(&p->out, place->out + r * p->out_row + c * p->out_col, 0);
+    }
+}
+
+/* Block x: a tile of columns; y: a tile of rows of a; z: a group, or, behind the last, the rows behind them. Rows that belong to no group become zeros: those, and what is left of padded groups. */
 KERNEL(matmul_groups, matmul_arguments) {
-    int64_t group = blockIdx.z, left = (int64_t)blockIdx.x * MATMUL_TILE;
-    int64_t begin = group == 0 ? 0 : load_int(&arguments.offsets, (group - 1) * arguments.offsets_step);
-    int64_t end = group < arguments.groups ? load_int(&arguments.offsets, group * arguments.offsets_step) : arguments.m;
-    if (begin < 0 || end < begin || end > arguments.m) {
-        fault_raise(&arguments.fault, CUDA_FAULT_OFFSETS, end, arguments.m);
+    const int64_t group = blockIdx.z, left = (int64_t)blockIdx.x * MATMUL_TILE, step = (int64_t)gridDim.y * MATMUL_TILE, apart = arguments.apart;
+    const int is_behind = group == arguments.groups;
+    const int64_t begin = apart > 0 ? group * apart : group == 0 ? 0 : load_int(&arguments.offsets, (group - 1) * arguments.offsets_step);
+    const int64_t own = is_behind ? begin : load_int(&arguments.offsets, group * arguments.offsets_step), end = apart > 0 && !is_behind ? begin + own : own;
+    const int64_t most = apart > 0 && !is_behind ? begin + apart : arguments.m;
+    if (begin < 0 || end < begin || end > most) {
+        fault_raise(&arguments.fault, CUDA_FAULT_OFFSETS, own, apart > 0 ? apart : arguments.m);
         return;
     }
     matmul_place place = place_of(&arguments, 0);
     place.b += group * arguments.b_group;
     place.b_row = arguments.b.row_stride > 0 ? place.b / arguments.b.row_stride : 0;
-    for (int64_t top = begin + (int64_t)blockIdx.y * MATMUL_TILE; top < end; top += (int64_t)gridDim.y * MATMUL_TILE) {
-        if (group < arguments.groups) {
-            multiply_tile(&arguments, &place, top, end, left, group);
-            continue;
-        }
-        for (int i = (int)threadIdx.x; i < MATMUL_TILE * MATMUL_TILE; i += CUDA_THREADS) {
-            int64_t r = top + i / MATMUL_TILE, c = left + i % MATMUL_TILE;
-            if (r < end && c < arguments.n) store_float(&arguments.out, place.out + r * arguments.out_row + c * arguments.out_col, 0);
-        }
-    }
+    for (int64_t top = begin + (int64_t)blockIdx.y * MATMUL_TILE; top < end; top += step) multiply_tile(&arguments, &place, top, end, left, group);
+    if (apart == 0 && !is_behind) return;
+    for (int64_t top = end + (int64_t)blockIdx.y * MATMUL_TILE; top < most; top += step) clear_tile(&arguments, &place, top, most, left);
 }
 
 /* Block x: a tile of columns; y: a tile of rows; z: a group. Rows of the operands, [begin, end) of a group, are its k. */

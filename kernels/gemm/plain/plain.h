@@ -13,9 +13,9 @@ typedef struct matmul_arguments {
     int64_t m, n, k;              /* n: columns of the result */
     int64_t out_row, out_col;
     cuda_post post;
-    /* groups: rows [offsets[g-1], offsets[g]) of a times matrix g of b */
+    /* groups: rows [offsets[g-1], offsets[g]) of a times matrix g of b; or, apart > 0, [g apart, g apart + offsets[g]) */
     cuda_array offsets;
-    int64_t groups, offsets_step;
+    int64_t groups, offsets_step, apart;
     int64_t b_group;              /* from one group's matrix to the next: of b, in matmul_outer of the result */
     cuda_fault_place fault;
 } matmul_arguments;

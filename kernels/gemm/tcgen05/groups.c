@@ -83,21 +83,18 @@ const char *grouped_tcgen05_refuses(const kernel_problem *problem, text *why) {
 
 typedef struct groups_call {
     int64_t m, n, n_out, k, groups;
+    int64_t apart;                /* rows from one padded group to the next; 0: groups lie side by side */
+    double rows;                  /* that are expected to be in groups */
     bool halves;
     tcgen05_product product;
     const groups_tile *tile;
-    double busy;                  /* groups that have rows at all: as many as rows that fall into groups at random fill on average */
+    double busy;                  /* groups that are expected to have any */
 } groups_call;
 
-static double busy_groups(const groups_call *c) {
-    const double groups = (double)c->groups, busy = groups * (1 - pow(1 - 1 / groups, (double)c->m));
-    return busy > 1 ? busy : 1;
-}
+static double rows_of_group(const groups_call *c) { return c->rows / c->busy; }
 
-static double rows_of_group(const groups_call *c) { return (double)c->m / c->busy; }
-
-/* Rows in front of a group's first with which its tiles begin: where scales come for 128 rows together, half as many. */
-static double lead_of(const groups_call *c) { return c->product.scale_block > 0 && c->groups > 1 ? 64 : 0; }
+/* Rows in front of a group's first with which its tiles begin: where scales come for 128 rows together, half as many; none where groups begin with such. */
+static double lead_of(const groups_call *c) { return c->product.scale_block > 0 && c->groups > 1 && (c->apart == 0 || c->apart % 128 != 0) ? 64 : 0; }
 
 /* Rows of a group that a unit has. */
 static int rows_of_unit(const groups_tile *t) { return t->swapped ? t->sizes.n : TILES_ROWS * t->sizes.pair; }
@@ -119,14 +116,14 @@ static int64_t band_of(const groups_call *c, const groups_tile *t, const chip_ca
 enum { LOAD_INSTRUCTIONS = 45 };
 
 static void bound_of(const groups_call *c, const groups_tile *tile, const kernel_run *run, kernel_tiles_bound *bound) {
-    kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
+    kernel_product product = {.m = (int64_t)c->rows, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                               .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&tile->sizes, tile->swapped, run->post.count);
     t.load = LOAD_INSTRUCTIONS;
     t.raster = (int)band_of(c, tile, run->chip);
     t.lead = lead_of(c);
     if (tile->swapped) {
-        product.m = c->n, product.n = c->m, product.groups_columns = true;
+        product.m = c->n, product.n = (int64_t)c->rows, product.groups_columns = true;
         product.bits[0] = c->product.b_bits, product.bits[1] = c->product.element_bits;
         t.trims = true;
         t.raster = 0;
@@ -155,7 +152,9 @@ static groups_call call_of(const kernel_run *run) {
     groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post)};
     kernel_tiles_bound best = {0};
     tcgen05_product_of(a->format, b->format, &c.product);
-    c.busy = busy_groups(&c);
+    c.apart = op_rows_apart(&run->call);
+    c.rows = op_group_rows_expected(&run->call);
+    c.busy = fmax(1, op_groups_filled(&run->call));
     if (run->variant > 0) c.tile = &tiles[run->variant - 1];
     for (size_t i = 0; i < COUNT_OF(tiles) && run->variant <= 0; i++) {
         kernel_tiles_bound bound;

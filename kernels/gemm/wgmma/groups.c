@@ -43,6 +43,7 @@ static const groups_tile tiles[] = {
 
 typedef struct groups_call {
     int64_t m, n, n_out, k, groups;
+    double rows, busy;            /* rows that are expected to be in groups, and groups that are to have any */
     bool halves, bn;
     wgmma_kind kind;
     const groups_tile *tile;
@@ -53,14 +54,10 @@ static bool runs(const groups_tile *t, const groups_call *c) {
     return t->kind == c->kind && t->bn == c->bn && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
 }
 
-/* Groups that have rows at all, as many as rows that fall into groups at random fill on average; and the units that each is cut into: half a unit at its end is empty on average. */
-static double busy_groups(const groups_call *c) {
-    const double groups = (double)c->groups, busy = groups * (1 - pow(1 - 1 / groups, (double)c->m));
-    return busy > 1 ? busy : 1;
-}
+/* The units that groups are cut into: half a unit at the end of each is empty on average. */
 static double units_of(const groups_tile *t, const groups_call *c) {
-    double busy = busy_groups(c), down = (double)c->m / busy / (t->tile_m * t->pair) + 0.5;
-    return busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
+    double down = c->rows / c->busy / (t->tile_m * t->pair) + 0.5;
+    return c->busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
 }
 
 static int64_t units_at_a_time(const groups_tile *t, const chip_caps *chip) { return chip->units > t->pair ? chip->units / t->pair : 1; }
@@ -72,7 +69,7 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
     double waves = units / (double)units_at_a_time(t, chip), tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
     double products = tail * ((double)base_ceil_div(c->k * wgmma_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
     const double share = wgmma_element_bytes(t->kind) == 1 ? 0.8 : 0.906;
-    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (share * filled * chip_bytes_per_s(chip));
+    double bytes = 1e6 * c->busy * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (share * filled * chip_bytes_per_s(chip));
     return start_us + (products > bytes ? products : bytes);
 }
 
@@ -82,6 +79,8 @@ static groups_call call_of(const kernel_run *run) {
     const bool bn = !op_attr_bool(run->call.attrs, OP_ATTR_bt);
     groups_call c = {.m = a->dims[0], .n = b->dims[bn ? 2 : 1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post), .bn = bn};
     c.kind = wgmma_kind_of(a->format, b->format);
+    c.rows = op_group_rows_expected(&run->call);
+    c.busy = fmax(1, op_groups_filled(&run->call));
     for (size_t i = 0; i < COUNT_OF(tiles) && c.m > 0; i++) {
         double us = runs(&tiles[i], &c) ? microseconds(&tiles[i], &c, run->chip) : -1;
         if (us >= 0 && (c.tile == NULL || us < c.us)) c.tile = &tiles[i], c.us = us;
@@ -127,7 +126,7 @@ const char *grouped_wgmma_takes(const kernel_run *run, text *why) {
 /* Boxes of a of about a group's rows, so that little is brought that no group of the tile has. */
 static int box_rows(const groups_call *c) {
     int rows = 16;
-    while (rows < 128 && rows < c->m / (int64_t)busy_groups(c)) rows *= 2;
+    while (rows < 128 && rows < (int64_t)c->rows / (int64_t)c->busy) rows *= 2;
     return rows;
 }
 

@@ -69,7 +69,7 @@ static bool are_places(const ir_value *value, dim length) {
     return dim_is_constant(x->dims[ir_int(places->node, OP_ATTR_axis)], &size) && dim_is_constant(length, &most) && size <= most;
 }
 
-/* Is every row of a grouped product in a group? Where the offsets count keys, one for each row, all of which are groups: cumsum(bincount keys). */
+/* Is every row of a grouped product in a group? Where groups are not padded, and the offsets count keys, one for each row, all of which are groups: cumsum(bincount keys). */
 static bool has_all_rows(const ir_node *grouped) {
     const ir_value *ends = ir_in(grouped, 2);
     while (ir_def(ends, OP_cast) != NULL) ends = ir_in(ends->node, 0);
@@ -78,6 +78,7 @@ static bool has_all_rows(const ir_node *grouped) {
     while (ir_def(counts, OP_cast) != NULL) counts = ir_in(counts->node, 0);
     const ir_node *count = ir_def(counts, OP_bincount);
     const op_type *rows = &ir_in(grouped, 0)->type;
+    if (ir_int(grouped, OP_ATTR_padded) > 0) return false;
     if (sums == NULL || count == NULL || ir_in(count, 0)->type.rank != 1 || ir_in(count, 0)->type.dims[0] != rows->dims[0]) return false;
     return are_places(ir_in(count, 0), op_attr_dim(&count->attrs, OP_ATTR_length));
 }

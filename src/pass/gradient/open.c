@@ -113,7 +113,7 @@ static dw_status open_post(ir_graph *graph, ir_node *node) {
     const dw_format format = ir_out(node)->type.format, wide = dw_format_bits(format) < 32 ? DW_FORMAT_f32 : format;
     op_post_list list;
     TRY(op_post_parse(graph->context, ir_attr_text(node, OP_ATTR_post), &list));
-    if (list.count == 0 || dw_format_is_block(format)) return DW_OK;
+    if (list.count == 0 || dw_format_is_block(format) || ir_int(node, OP_ATTR_padded) > 0) return DW_OK;
     ir_value *in[3], *made, *groups = NULL;
     op_attr attrs[OP_ATTR_COUNT];
     int count = 0, next = operands;

@@ -55,6 +55,7 @@ dw_status gradient_grouped_matmul(gradient *g, const ir_node *node) {
     const bool bt = ir_bool(node, OP_ATTR_bt);
     op_attr attrs[2];
     int count = 0;
+    if (ir_int(node, OP_ATTR_padded) > 0) return gradient_refuse(g, node, "its groups are padded; those of rows side by side have a gradient");
     if (ir_attr_text(node, OP_ATTR_post)[0] != '\0' || dw_format_is_block(ir_out(node)->type.format)) return gradient_refuse(g, node, "it has post steps, or a result in blocks; quantise behind it");
     TRY(emit_plain(g, of_a, d->type.format, &a));
     TRY(emit_plain(g, of_b, d->type.format, &b));

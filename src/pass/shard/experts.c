@@ -42,7 +42,7 @@ static bool goes_by_rows(sharding *sharding, const ir_node *dispatch, const ir_n
     if (node->op == OP_slice) return ir_int(node, OP_ATTR_axis) > 0;
     if (node->op == OP_quantize) return node->n_in == 1 && num_info(ir_out(node)->type.format)->rows == 1 && num_info(ir_out(node)->type.format)->second != 1;
     if (node->op == OP_grouped_matmul) {
-        bool good = shard_is_weighted(node) && is_by_rows(sharding, ir_in(node, 0)) && ir_in(node, 2) == dispatch->out[2];
+        bool good = ir_int(node, OP_ATTR_padded) == 0 && shard_is_weighted(node) && is_by_rows(sharding, ir_in(node, 0)) && ir_in(node, 2) == dispatch->out[2];
         for (int i = first_post; i < node->n_in; i++) good = good && (is_by_rows(sharding, ir_in(node, i)) || ir_is_constant(ir_in(node, i)));
         return good;
     }

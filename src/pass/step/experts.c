@@ -139,7 +139,7 @@ dw_status step_rule_experts(stepper *stepper, const ir_node *node, step_record *
         if (by == STEP_ORDER || by == STEP_ORDER_DIV || by == STEP_INVERSE) return rule_take(stepper, node, record, known);
     }
     if (node->op == OP_index_put && operand_of(node, 2)->meaning == STEP_ORDER) return rule_inverse(node, record, known);
-    if (node->op == OP_grouped_matmul && operand_of(node, 2)->meaning == STEP_OFFSETS) return rule_grouped(stepper, node, record, known);
+    if (node->op == OP_grouped_matmul && ir_int(node, OP_ATTR_padded) == 0 && operand_of(node, 2)->meaning == STEP_OFFSETS) return rule_grouped(stepper, node, record, known);
     *known = false;
     if (meaning == STEP_DATA || meaning == STEP_KEYS) return DW_OK;
     *known = true;

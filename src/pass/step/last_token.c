@@ -128,7 +128,7 @@ static bool reads_in_order(const ir_node *node, int first) {
 static bool keeps_order(const ir_node *node, const ir_node *dispatch) {
     switch (node->op) {
     case OP_take: return is_sorted(ir_in(node, 1)) && ir_in(node, 1)->type.rank == 1 && !is_sorted(ir_in(node, 0)) && ir_int(node, OP_ATTR_axis) == 0;
-    case OP_grouped_matmul: return is_sorted(ir_in(node, 0)) && ir_in(node, 2) == dispatch->out[2] && reads_in_order(node, 3);
+    case OP_grouped_matmul: return ir_int(node, OP_ATTR_padded) == 0 && is_sorted(ir_in(node, 0)) && ir_in(node, 2) == dispatch->out[2] && reads_in_order(node, 3);
     case OP_slice: return ir_int(node, OP_ATTR_axis) != 0;
     default: return (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0 && reads_in_order(node, 0);
     }

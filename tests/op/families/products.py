@@ -99,6 +99,20 @@ def grouped():
     c.add("grouped_matmul", [(q, "mxfp8"), (w, "mxfp4"), two], product(q, w.transpose(1, 2), two).float(), bt=True)
     q, w = exact_in("nvfp4", 4, 64), exact_in("nvfp4_row", 2, 3, 64)
     c.add("grouped_matmul", [(q, "nvfp4"), (w, "nvfp4_row"), two], product(q, w.transpose(1, 2), two).float(), tolerance=1e-6, bt=True)
+    with apart("grouped_padded"):
+        c.note("padded groups: three rows for each, of which the first ones are its own")
+        a, b, counts = normal(12, 3), normal(4, 3, 5), torch.tensor([2, 0, 3, 1], dtype=torch.int32)
+
+        def padded(a, b, counts, after=lambda y, g: y):
+            y = torch.stack([after(a[3 * g:3 * g + 3].double() @ b[g].double(), g) for g in range(len(b))])
+            y[torch.arange(3)[None, :] >= counts[:, None]] = 0
+            return y.flatten(0, 1).float()
+
+        c.add("grouped_matmul", [a, b, counts], padded(a, b, counts), padded=2)
+        bias = normal(4, 5)
+        c.add("grouped_matmul", [a, b.transpose(1, 2).contiguous(), counts, bias], padded(a, b, counts, lambda y, g: (y + bias[g].double()).sigmoid()), bt=True, padded=3, post='"bias,sigmoid"')
+        q, w, counts = exact_in("mxfp8", 6, 64), exact_in("mxfp4", 2, 5, 64), torch.tensor([3, 1], dtype=torch.int32)
+        c.add("grouped_matmul", [(q, "mxfp8"), (w, "mxfp4"), counts], padded(q, w.transpose(1, 2), counts), bt=True, padded=1)
     with apart("grouped_outer"):
         def outer(a, b, offsets):
             begins = [0] + offsets.tolist()
