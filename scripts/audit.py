@@ -100,7 +100,7 @@ def tcgen05_tile(pair, n, boxes, scale_tiles, promotes=False):
     of_b = -(-n // 128)
     stage_bytes = -(-((128 + n // pair) * K_BLOCK + (1 + of_b) * scale_tiles * 512) // 1024) * 1024
     slots = 3 * ((128 + n // (64 if n >= 128 else n // 2)) * 16 + 16) if promotes else 0
-    stages = min(12, (227 * 1024 - ((8 if promotes else 4) * boxes * 4096 or (2048 if scale_tiles == 0 else 0)) - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
+    stages = min(12, (227 * 1024 - ((8 if promotes else 4) * boxes * 4096 or (2048 if scale_tiles == 0 else 4 * 2 * 2064 if pair == 2 and n == 256 else 0)) - slots - 12 * 24 - 3 * 32 - 48) // stage_bytes)
     cycles, copies, claims = 4 * max(n / 2, (128 + n / pair) / 4), (1 + of_b) * scale_tiles, claims_of("kernels/gemm/tcgen05/tiles.c")
     most = claims["MULTIPLY_INSTRUCTIONS"] + claims["COPY_INSTRUCTIONS"] * copies + claims["SCALE_INSTRUCTIONS"] * (copies > 0) + claims["PROMOTE_INSTRUCTIONS"] * promotes
     return Tile(128, n, stages, cycles, stage_bytes, 128, 4, copies, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, not promotes, 1 + promotes, most, claims["LOAD_INSTRUCTIONS"])

@@ -55,7 +55,7 @@ static const groups_tile tiles[] = {
 /* ---- what is taken ---- */
 
 static bool runs(const groups_tile *t, tcgen05_kind kind, bool halves, int64_t half) {
-    return t->kind == kind && (t->swapped ? !halves || t->sizes.scale_tiles == 0 : tcgen05_tile_runs(&t->sizes, halves, half));
+    return t->kind == kind && (t->swapped ? tcgen05_swapped_runs(&t->sizes, false, halves, half) : tcgen05_tile_runs(&t->sizes, halves, half));
 }
 
 static bool has_tile(tcgen05_kind kind, bool halves, int64_t half) {

@@ -46,8 +46,9 @@ typedef struct tiles_place {
 /* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
 typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
 
-/* Swapped operands without scales: rows of b come in two halves, as steps may join columns. */
+/* Swapped operands without scales: rows of b come in two halves, as steps may join columns. With scales, which come for 128 rows together, the halves are those of a pair's two blocks. */
 INLINE constexpr bool joins_rows(const tiles_shape s) { return s.swapped && s.scale_tiles == 0; }
+INLINE constexpr bool joins_blocks(const tiles_shape s) { return s.swapped && tiles_hands_over(s.sizes) && !s.parts; }
 
 /* Columns that a tile multiplies: of swapped operands no more than there are, as the host rounded them up, or of groups as many whole instructions as hold the tile's rows of a. */
 INLINE int tile_columns(const matmul_tiles_arguments *g, const tiles_shape s) { return s.swapped ? g->columns : s.n; }
@@ -64,7 +65,9 @@ INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shap
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
     const bool swaps = s.swapped && s.groups;
     tiles_tile tile;
-    tile.row = ((swaps ? place.col : place.row) * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
+    const int down = swaps ? place.col : place.row;
+    if (joins_blocks(s) && halves) tile.row = down * TILES_ROWS + rank * g->epilogue.half;
+    else tile.row = (down * s.pair + rank) * (joins_rows(s) && halves ? TILES_ROWS / 2 : TILES_ROWS);
     tile.begin = 0, tile.end = g->m, tile.group = 0;
     tile.col = ((swaps ? place.row : place.col) * s.pairs + side) * (halves && !s.swapped ? s.n / 2 : s.n);
     tile.up = tile.col + (halves && !s.swapped ? g->epilogue.half : tile_columns(g, s) / 2);

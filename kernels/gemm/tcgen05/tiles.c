@@ -113,8 +113,11 @@ bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
     if (s->promotes) return half % 64 == 0;
     return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
+bool tcgen05_swapped_runs(const tiles_sizes *s, bool parts, bool halves, int64_t half) {
+    return !halves || s->scale_tiles == 0 || (tiles_hands_over(*s) && !parts && half % 128 == 0);
+}
 static bool runs(const tile_row *t, tcgen05_kind kind, tiles_layout lies, bool halves, int64_t half) {
-    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && (t->swapped ? !halves || t->sizes.scale_tiles == 0 : tcgen05_tile_runs(&t->sizes, halves, half));
+    return t->kind == kind && t->lies.at == lies.at && t->lies.bn == lies.bn && (t->swapped ? tcgen05_swapped_runs(&t->sizes, t->parts, halves, half) : tcgen05_tile_runs(&t->sizes, halves, half));
 }
 
 static tiles_layout layout_of(const op_attrs *attrs) { return (tiles_layout){op_attr_bool(attrs, OP_ATTR_at), !op_attr_bool(attrs, OP_ATTR_bt)}; }

@@ -149,7 +149,7 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
 typedef struct scale_places { int a, b, up; } scale_places;
 
 INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile) {
-    const int matrix = s.groups ? (tile->group - g->groups.first) * ceil_div(rows_of_b(g, s), 128) : 0, first = s.swapped ? 0 : matrix, up = first + (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
+    const int matrix = s.groups ? (tile->group - g->groups.first) * ceil_div(rows_of_b(g, s), 128) : 0, first = s.swapped ? 0 : matrix, up = first + (g->epilogue.halving >= 0 && !s.swapped ? tile->up : tile->col + 128) / 128;
     const scale_places places = {tile->row / 128 + (s.swapped ? matrix : 0), s.pair > 1 && p->rank == 1 ? up : first + tile->col / 128, up};
     return places;
 }
@@ -372,6 +372,7 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
     tiles_turn at;
     promote_turns turns = {ring_reader(), ring_reader(), 0};
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
+    ring_turn hand = first_hand(p->rank);
     for (bool more = first_turn(g, s, p, &at); more; more = next_turn(g, s, p, &at)) {
         const tiles_tile tile = tile_at(g, s, &at, p, p->rank);
         const bool downwards = tiles_overlap(s.sizes) > 0 && !turns.second;
@@ -385,10 +386,10 @@ INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, co
             tcgen05_fence_after();
         }
         const uint32_t release = counting(s, ring_empty(p->sums, turns.sums.stage));
-        const bool has_none = s.swapped ? !swap_has_columns(g, &tile, lanes) : tile.row + lanes >= tile.end;
+        const bool has_none = s.swapped ? !swap_has_columns(g, s, &tile, p->rank, lanes) : tile.row + lanes >= tile.end;
         parts_sums joined = {sums, downwards};
         const bool is_whole = !s.parts || has_none || join_parts(g, s, p, &at, warp, &joined, release);
-        if (is_whole && s.swapped) store_columns(g, s, &tile, lanes, p->staging, sums, release);
+        if (is_whole && s.swapped) store_columns(g, s, &tile, p->rank, lanes, p->staging, sums, release, &hand);
         else if (is_whole) store_tile(g, s, &tile, tile.row + lanes, warp / 4, sums, &joined.ahead, downwards, release, brings, &boxes);
         ring_next(&turns.sums, sums_turns(s));
         turns.second ^= 1;
@@ -421,6 +422,7 @@ INLINE void init_barriers(const matmul_tiles_arguments *g, const tiles_shape s, 
     if (s.groups || g->claims) ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
     ring_init(p->ring, s.stages, 1, p->pairs);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
+    if (joins_blocks(s) && g->epilogue.halving >= 0) init_hands(s, p->staging);
     if (s.promotes) ring_init(p->scale_slots, TILES_SLOTS, 32, tiles_store_warps(s.sizes));
     ring_init(p->sums, sums_turns(s), 1, s.pair * tiles_store_warps(s.sizes));
     fence_mbarrier_init();

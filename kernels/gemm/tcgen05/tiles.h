@@ -8,6 +8,8 @@
 enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_OTHER_WARPS = 4 };
 /* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. Where none are staged and steps may join columns: room for what warps tell each other. */
 enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_EXCHANGE_BYTES = 2048, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
+/* What the second block of a pair hands over to the first one, where a step joins their columns: for each warp so many places of 16 rows by 32 columns, fp32, and two barriers each (swap.cuh). */
+enum { TILES_HANDS = 2, TILES_HAND_BYTES = 16 * 32 * 4 };
 /* Scales by block of k, which threads bring: slots of so many blocks of k, and slots. */
 enum { TILES_SLOT_BLOCKS = 4, TILES_SLOTS = 3 };
 /* Units that are asked for, or published, ahead; groups that a published tile counts to. */
@@ -32,6 +34,9 @@ TILES_FORMULA int tiles_part_columns(const tiles_sizes s) { return s.n >= 128 ? 
 /* A slot: scales of the block's rows, and of the parts of the tile's columns, of TILES_SLOT_BLOCKS blocks of k each. */
 TILES_FORMULA int tiles_slot_bytes(const tiles_sizes s) { return (TILES_ROWS + s.n / tiles_part_columns(s)) * TILES_SLOT_BLOCKS * 4; }
 
+/* Of swapped operands with scales: are the columns that a step joins a pair's two blocks'? The stages of these leave room for what is handed over. */
+TILES_FORMULA int tiles_hands_over(const tiles_sizes s) { return s.boxes == 0 && s.scale_tiles > 0 && s.pair > 1 && s.n == 256; }
+
 /* ---- shared memory ---- */
 
 /* Of b, tiles of 128 rows that hold the scales of a tile's columns, which begin at a multiple of n. */
@@ -43,7 +48,10 @@ TILES_FORMULA int tiles_scale_bytes(const tiles_sizes s) { return (1 + tiles_b_s
 TILES_FORMULA int tiles_stage_bytes(const tiles_sizes s) { return (tiles_operand_bytes(s) + tiles_scale_bytes(s) + 1023) / 1024 * 1024; }
 /* Behind the stages: boxes of results; slots of scales, and two barriers each; claims, 16 bytes and two barriers each; three barriers a stage (full, empty, scales there), four of the sums; the address
  * of tensor memory. */
-TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return s.boxes > 0 ? tiles_store_warps(s) * s.boxes * TILES_BOX_BYTES : s.scale_tiles == 0 ? TILES_EXCHANGE_BYTES : 0; }
+TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) {
+    if (s.boxes > 0) return tiles_store_warps(s) * s.boxes * TILES_BOX_BYTES;
+    return s.scale_tiles == 0 ? TILES_EXCHANGE_BYTES : tiles_hands_over(s) ? tiles_store_warps(s) * TILES_HANDS * (TILES_HAND_BYTES + 16) : 0;
+}
 TILES_FORMULA int tiles_slots_bytes(const tiles_sizes s) { return s.promotes ? TILES_SLOTS * (tiles_slot_bytes(s) + 16) : 0; }
 TILES_FORMULA int tiles_barrier_bytes(int stages) { return TILES_CLAIMS * 32 + stages * 24 + 4 * 8 + 16; }
 /* As many as there is room for. */
@@ -119,6 +127,8 @@ kernel_tiles tcgen05_tiles(const tiles_sizes *s, bool swapped, int steps);
 int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time);
 /* Does the tile run a step that joins columns c and c + half, where there is one? */
 bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half);
+/* The same of one whose operands are swapped: with scales, which come for 128 rows together, the halves are a pair's two blocks'. */
+bool tcgen05_swapped_runs(const tiles_sizes *s, bool parts, bool halves, int64_t half);
 #endif
 
 #endif

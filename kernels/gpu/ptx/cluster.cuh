@@ -23,6 +23,13 @@ PTX uint32_t cluster_map(uint32_t address, uint32_t rank) {
     return mapped;
 }
 
+/* An arrival at a barrier in the cluster's window, behind what this thread has written in the cluster's shared memory; and the wait of a thread that reads it. */
+PTX void mbarrier_release_cluster(uint32_t barrier) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+PTX void mbarrier_acquire_cluster(uint32_t barrier, uint32_t parity) {
+    for (uint32_t done = 0; !done;)
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+}
+
 PTX void cluster_arrive(void) { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 PTX void cluster_arrive_relaxed(void) { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 PTX void cluster_wait(void) { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }

@@ -53,6 +53,7 @@ PTX float2 ld_shared_f32x2(uint32_t address) {
     return x;
 }
 /* address: in the cluster's window, see cluster_map. */
+PTX void st_cluster_f32(uint32_t address, float x) { asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
 PTX float ld_cluster_f32(uint32_t address) {
     float x;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
