@@ -29,20 +29,21 @@ size_t cache_cuda_workspace(const kernel_run *run) {
     return 0;
 }
 
-/* Operand from into result to. */
-typedef struct cache_way { int from, to; bool cached, turned; } cache_way;
+/* Operand from into result to; columns: where those of its norm are found (kernel_norm_column). */
+typedef struct cache_way { int from, to; bool cached, turned; const kernel_norm *norm; int columns; } cache_way;
 
 /* The parts of a call; their number. */
-static int ways_of(const op_call *call, cache_way ways[CACHE_PARTS]) {
+static int ways_of(const kernel_run *run, cache_way ways[CACHE_PARTS]) {
+    const op_call *call = &run->call;
     int count = 0;
     if (call->op->id == OP_cache_write) {
-        ways[count++] = (cache_way){CACHE_Y, 0, true, false};
+        ways[count++] = (cache_way){CACHE_Y, 0, true, false, NULL, 0};
         return count;
     }
     const bool turned = op_operand(call, UPDATE_COS) != NULL;
-    ways[count++] = (cache_way){UPDATE_KEYS, 0, true, turned};
-    ways[count++] = (cache_way){UPDATE_VALUES, 1, true, false};
-    if (op_operand(call, UPDATE_QUERIES) != NULL) ways[count++] = (cache_way){UPDATE_QUERIES, 2, false, true};
+    ways[count++] = (cache_way){UPDATE_KEYS, 0, true, turned, run->heads[0], KERNEL_HEADS};
+    ways[count++] = (cache_way){UPDATE_VALUES, 1, true, false, NULL, 0};
+    if (op_operand(call, UPDATE_QUERIES) != NULL) ways[count++] = (cache_way){UPDATE_QUERIES, 2, false, true, run->heads[1], KERNEL_HEADS + 2};
     return count;
 }
 
@@ -77,18 +78,74 @@ static bool lies_in_vectors(const kernel_run *run, const cache_way *way) {
     return lies_in_steps(from, elements) && lies_in_steps(to, elements);
 }
 
-/* Strides and units of a part; words: elements that are moved at a time where nothing is turned. */
+/* Elements that are moved at a time where nothing is looked at. */
+static int64_t words_of(const kernel_run *run, const cache_way *way, bool in_vectors) {
+    return in_vectors && !way->turned && way->norm == NULL ? 16 / (dw_format_bits(run->call.out[way->to]->format) / 8) : 1;
+}
+
+/* Units of a head. */
+static int64_t units_of(const kernel_run *run, const cache_way *way, bool in_vectors) {
+    const int64_t cols = run->call.in[way->from]->dims[3], width = op_attr_int(run->call.attrs, OP_ATTR_width);
+    if (way->norm != NULL) return cols / CUDA_VECTOR;
+    if (!way->turned) return cols / words_of(run, way, in_vectors);
+    return in_vectors ? (op_attr_bool(run->call.attrs, OP_ATTR_interleaved) ? cols : cols - width / 2) / CUDA_VECTOR : cols - width / 2;
+}
+
+/* ---- norms of heads ---- */
+
+static bool is_column_in_vectors(const dw_tensor *column, int64_t cols) {
+    return column == NULL || (is_wide(column->format) && column->rank == 1 && column->dims[0] == cols && column->strides[0] == 1 && cuda_lies_at_16(column->data));
+}
+
+/* Rows of 16-bit elements whose pieces of eight are shared by a power of two of a warp's lanes. */
+static bool normalises_part(const kernel_run *run, const cache_way *way) {
+    const dw_tensor *from = run->call.in[way->from];
+    const int64_t cols = from->dims[3], lanes = cols / CUDA_VECTOR;
+    if (from->format == DW_FORMAT_f32 || !lies_in_vectors(run, way) || cols % CUDA_VECTOR != 0 || lanes > 32 || (lanes & (lanes - 1)) != 0) return false;
+    return is_column_in_vectors(way->norm->columns[0], cols) && is_column_in_vectors(way->norm->columns[1], cols);
+}
+
+/* A row's lanes lie side by side in a warp: whatever is in front of them, and a token's units in all, are multiples of them. */
+bool cache_cuda_normalises(const kernel_run *run) {
+    cache_way ways[CACHE_PARTS];
+    const int count = ways_of(run, ways);
+    for (int i = 0; i < count; i++) {
+        if (ways[i].norm == NULL) continue;
+        if (!normalises_part(run, &ways[i])) return false;
+        for (int k = 0; k < count; k++)
+            if (lies_in_vectors(run, &ways[k]) && run->call.in[ways[k].from]->dims[1] * units_of(run, &ways[k], true) % units_of(run, &ways[i], true) != 0) return false;
+    }
+    return true;
+}
+
+static void take_column(kernel_launch *launch, const kernel_run *run, int index, cuda_array *column) {
+    if (cuda_operand(run, index) != NULL) cuda_take_array(launch, run, index, column);
+}
+
+static void take_norm(kernel_launch *launch, const kernel_run *run, const cache_way *way, cache_norm *norm) {
+    const int64_t cols = run->call.in[way->from]->dims[3];
+    take_column(launch, run, way->columns, &norm->weight);
+    take_column(launch, run, way->columns + 1, &norm->bias);
+    norm->eps = (float)way->norm->eps;
+    norm->by_count = (float)(1.0 / (double)cols);
+    norm->lanes = (int32_t)(cols / CUDA_VECTOR);
+    norm->centred = way->norm->centred;
+}
+
+/* ---- parts ---- */
+
+/* Strides and units of a part. */
 static void take_part(kernel_launch *launch, const kernel_run *run, const cache_way *way, bool in_vectors, cache_part *part) {
     const dw_tensor *from = run->call.in[way->from], *to = run->call.out[way->to];
-    const int64_t cols = from->dims[3], width = op_attr_int(run->call.attrs, OP_ATTR_width), words = in_vectors && !way->turned ? 16 / (dw_format_bits(to->format) / 8) : 1;
-    const bool interleaved = op_attr_bool(run->call.attrs, OP_ATTR_interleaved);
+    const int64_t words = words_of(run, way, in_vectors);
     cuda_take_array(launch, run, KERNEL_RESULT + way->to, &part->to);
     cuda_take_array(launch, run, way->from, &part->from);
     part->cached = way->cached;
     part->turned = way->turned;
     part->heads = from->dims[1];
-    part->cols = cols / words;
-    part->units = !way->turned ? cols / words : in_vectors ? (interleaved ? cols : cols - width / 2) / CUDA_VECTOR : cols - width / 2;
+    part->cols = from->dims[3] / words;
+    part->units = units_of(run, way, in_vectors);
+    if (way->norm != NULL) take_norm(launch, run, way, &part->norm);
     part->to_row = to->strides[0] / words;
     part->to_head = to->strides[1] / words;
     part->to_token = to->strides[2] / words;
@@ -137,11 +194,14 @@ static int64_t tokens_of(const op_call *call) { return call->in[call->op->id == 
 static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways, bool in_vectors) {
     kernel_launch launch;
     const int64_t full = 8 * (int64_t)run->chip->units;
-    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", !in_vectors ? "cache_elements" : tokens_of(&run->call) == 1 ? "cache_vectors_one" : "cache_vectors", sizeof *a);
-    for (int i = 0; i < count; i++) {
-        if (is_in_blocks(run, &ways[i]) || lies_in_vectors(run, &ways[i]) != in_vectors) continue;
+    static const char *const entries[2][2] = {{"cache_vectors", "cache_vectors_heads"}, {"cache_vectors_one", "cache_vectors_one_heads"}};
+    const bool heads = run->heads[0] != NULL || run->heads[1] != NULL;
+    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? entries[tokens_of(&run->call) == 1][heads] : "cache_elements", sizeof *a);
+    for (int i = 0; i < 2 * count; i++) {         /* those behind norms first, as their lanes lie together */
+        const cache_way *way = &ways[i % count];
+        if ((way->norm != NULL) != (i < count) || is_in_blocks(run, way) || lies_in_vectors(run, way) != in_vectors) continue;
         cache_part *part = &a->parts[a->count++];
-        take_part(&launch, run, &ways[i], in_vectors, part);
+        take_part(&launch, run, way, in_vectors, part);
         a->units += part->heads * part->units;
     }
     if (a->units == 0) return DW_OK;
@@ -209,7 +269,8 @@ static dw_status copy_blocks(const kernel_run *run, kernel_launcher *launcher, i
 dw_status cache_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     const op_call *call = &run->call;
     cache_way ways[CACHE_PARTS];
-    const int count = ways_of(call, ways);
+    const int count = ways_of(run, ways);
+    if (!cache_cuda_normalises(run)) return base_fail(call->context, DW_UNSUPPORTED, "%s: it does not do these norms of keys or queries, whose rows do not lie in vectors", call->op->name);
     if (op_attr_int(call->attrs, OP_ATTR_width) > call->in[ways[0].from]->dims[3])
         return base_fail(call->context, DW_MISMATCH, "cache_update: width is %lld, the last axis of keys is %lld", (long long)op_attr_int(call->attrs, OP_ATTR_width),
                          (long long)call->in[ways[0].from]->dims[3]);

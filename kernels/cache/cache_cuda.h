@@ -4,10 +4,18 @@
 
 #include "kernels/gpu/arguments.h"
 
-/* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned, or 16 bytes; else an element, or a pair. Strides
+/* A norm of each head's row in front of what turns it. lanes: that share a row, eight elements each, a power of two up to 32; 0: there is none. The data of weight or bias is 0 where it is absent. */
+typedef struct cache_norm {
+    cuda_array weight, bias;      /* of 16 bits or f32, side by side */
+    float eps, by_count;
+    int32_t lanes, centred;
+} cache_norm;
+
+/* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned and there is no norm, or 16 bytes; else an element, or a pair. Strides
  * count elements; of what is moved in words, words. */
 typedef struct cache_part {
     cuda_array to, from;
+    cache_norm norm;
     int64_t heads, units, cols;
     int64_t to_row, to_head, to_token, to_step, from_head, from_token, from_step;   /* row: of a cache; token: also from slot to slot */
     int32_t cached, turned;       /* it goes to the place of its row and position; the first width elements are turned */

@@ -1,5 +1,6 @@
 /* Tokens into caches, and keys and queries turned on the way, of rows that lie side by side at multiples of 16 bytes: a thread block for each few tokens, or several for one. A thread
- * turns eight elements and their partners in fp32, or moves 16 bytes. All that it turns is asked for before any of it is looked at. Resources and speed: README.md. */
+ * turns eight elements and their partners in fp32, or moves 16 bytes. All that it turns is asked for before any of it is looked at. Behind a norm of heads a thread has eight elements alone, and the
+ * threads of a row, which lie in one warp, exchange sums and partners. Resources and speed: README.md. */
 #include "kernels/cache/places.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/rotary/turn.cuh"
@@ -69,9 +70,111 @@ INLINE void copy_rest(const cache_part *p, const cache_item *item, int64_t i) {
 INLINE int64_t turned_units(const cache_arguments *a) { return (a->interleaved ? a->width : a->width / 2) / CUDA_VECTOR; }
 INLINE bool is_in_halves(const cache_arguments *a, const cache_part *p, const cache_item *item) { return p->turned && !a->interleaved && item->unit < turned_units(a); }
 
-INLINE void run_item(const cache_arguments *a, const cache_item *item, int64_t token) {
+/* ---- a row behind a norm: bit for bit as kernels/norm/norm_rows.cu and what turns its result have it ---- */
+
+typedef struct norm_words { vector_words weight, bias; } norm_words;
+
+/* What no launch of the run writes. */
+INLINE norm_words bring_columns(const cache_part *p, const cache_item *item) {
+    norm_words words = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 0}}};
+    if (p->norm.weight.data != 0) words.weight = bring_vector(&p->norm.weight, item->unit * CUDA_VECTOR);
+    if (p->norm.bias.data != 0) words.bias = bring_vector(&p->norm.bias, item->unit * CUDA_VECTOR);
+    return words;
+}
+
+typedef struct head_words { uint4 x; vector_words cosine, sine; } head_words;
+
+INLINE bool is_turned(const cache_arguments *a, const cache_part *p, const cache_item *item) { return p->turned && item->unit * CUDA_VECTOR < a->width; }
+
+INLINE head_words bring_head(const cache_arguments *a, const cache_part *p, const cache_item *item, int64_t token) {
+    const int64_t i = item->unit * CUDA_VECTOR;
+    head_words words = {load_uint4(&p->from, item->from + i, 2), {{0, 0, 0, 0}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 0}}};
+    if (!is_turned(a, p, item)) return words;
+    words.cosine = bring_vector(&a->cosine, token * a->cosine_token + i);
+    words.sine = bring_vector(&a->sine, token * a->sine_token + i);
+    return words;
+}
+
+/* The lanes that share a row with this one. */
+INLINE uint32_t lanes_of(const cache_norm *n) { return (~0u >> (32 - n->lanes)) << (threadIdx.x % 32 & ~(n->lanes - 1)); }
+
+INLINE float lanes_sum(const cache_norm *n, float x) {
+#pragma unroll 1
+    for (int step = n->lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(lanes_of(n), x, step);
+    return x;
+}
+
+INLINE float sum_of_piece(const float x[PIECE]) {
+    float sum = x[0];
+#pragma unroll
+    for (int i = 1; i < PIECE; i++) sum += x[i];
+    return sum;
+}
+INLINE float squares_of_piece(const float x[PIECE]) {
+    float sum = x[0] * x[0];
+#pragma unroll
+    for (int i = 1; i < PIECE; i++) sum = fmaf(x[i], x[i], sum);
+    return sum;
+}
+
+INLINE void normalise_piece(const cache_norm *n, const norm_words *columns, float x[PIECE]) {
+    float low = 0, y[PIECE];
+    if (n->centred) {
+        const float mean = lanes_sum(n, sum_of_piece(x)) * n->by_count;
+        EACH_OF_PIECE(i) x[i] -= mean;
+        low = lanes_sum(n, sum_of_piece(x)) * n->by_count;
+    }
+    const float variance = lanes_sum(n, squares_of_piece(x)) * n->by_count - low * low, scale = rsqrtf((variance < 0 ? 0 : variance) + n->eps), shift = -low * scale;
+    EACH_OF_PIECE(i) x[i] = fmaf(x[i], scale, shift);
+    if (n->weight.data != 0) {
+        unpack_vector(&n->weight, &columns->weight, y);
+        EACH_OF_PIECE(i) x[i] *= y[i];
+    }
+    if (n->bias.data != 0) {
+        unpack_vector(&n->bias, &columns->bias, y);
+        EACH_OF_PIECE(i) x[i] += y[i];
+    }
+}
+
+/* What the lane of the other half has. All of a row's lanes come here. */
+INLINE uint4 partner_of(const cache_arguments *a, const cache_part *p, const cache_item *item, uint4 own) {
+    const int half = (int)a->width / (2 * CUDA_VECTOR), unit = (int)item->unit;
+    const bool has_one = p->turned && !a->interleaved && unit < 2 * half;
+    const int lane = (int)(threadIdx.x % 32) + (!has_one ? 0 : unit < half ? half : -half);
+    const uint32_t lanes = lanes_of(&p->norm);
+    return make_uint4(__shfl_sync(lanes, own.x, lane), __shfl_sync(lanes, own.y, lane), __shfl_sync(lanes, own.z, lane), __shfl_sync(lanes, own.w, lane));
+}
+
+INLINE void end_head(const cache_arguments *a, const cache_part *p, const cache_item *item, const head_words *words, const norm_words *columns) {
+    const int format = p->from.format;
+    const int64_t i = item->unit * CUDA_VECTOR;
+    float x[PIECE], y[PIECE], cosine[PIECE], sine[PIECE], low[PIECE], high[PIECE];
+    unpack_halves(format, words->x, x);
+    normalise_piece(&p->norm, columns, x);
+    const uint4 own = pack_halves(format, x), other = partner_of(a, p, item, own);
+    if (!is_turned(a, p, item)) {
+        store_uint4(&p->to, item->to + i, 2, own);
+        return;
+    }
+    unpack_vector(&a->cosine, &words->cosine, cosine);
+    unpack_vector(&a->sine, &words->sine, sine);
+    const bool is_high = !a->interleaved && item->unit >= a->width / (2 * CUDA_VECTOR);
+    unpack_halves(format, is_high ? other : own, x);
+    unpack_halves(format, is_high ? own : other, y);
+    if (a->interleaved) turn_four(x, cosine, sine, low);
+    else turn_pairs(x, y, cosine, sine, cosine, sine, low, high);
+    EACH_OF_PIECE(k) low[k] = is_high ? high[k] : low[k];
+    store_vector(&p->to, item->to + i, low);
+}
+
+/* heads: are there norms? */
+INLINE void run_item(const bool heads, const cache_arguments *a, const cache_item *item, int64_t token) {
     const cache_part *p = &a->parts[item->part];
-    if (!p->turned) {
+    if (heads && p->norm.lanes > 0) {
+        const norm_words columns = bring_columns(p, item);
+        const head_words words = bring_head(a, p, item, token);
+        end_head(a, p, item, &words, &columns);
+    } else if (!p->turned) {
         ((uint4 *)p->to.data)[item->to + item->unit] = ((const uint4 *)p->from.data)[item->from + item->unit];
     } else if (is_in_halves(a, p, item)) {
         const halves_words words = bring_halves(a, p, item, token);
@@ -93,44 +196,66 @@ INLINE cache_place place_of_only(const cache_arguments *a, bool raises) {
     return (cache_place){row, (position | a->slots) <= UINT32_MAX ? (int64_t)((uint32_t)position % (uint32_t)a->slots) : position % a->slots};
 }
 
-/* What is moved does not depend on where it goes: it is asked for before row and position are looked at. */
-INLINE void run_only(const cache_arguments *a) {
+/* What is moved does not depend on where it goes: it is asked for before row and position are looked at; a norm's columns, before the launches in front have ended. */
+INLINE void run_only(const bool heads, const cache_arguments *a) {
     const cache_place nowhere = {-1, 0};
-    for (uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x; i < (uint32_t)a->units; i += gridDim.y * CUDA_THREADS) {
-        cache_item item = cache_item_at(a, 0, &nowhere, i);
+    uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x;
+    cache_item item = cache_item_at(a, 0, &nowhere, i);
+    norm_words columns;
+    if (heads && i < (uint32_t)a->units && a->parts[item.part].norm.lanes > 0) columns = bring_columns(&a->parts[item.part], &item);
+    grid_wait();
+    while (i < (uint32_t)a->units) {
         const cache_part *p = &a->parts[item.part];
-        const bool halves = is_in_halves(a, p, &item);
+        const bool normed = heads && p->norm.lanes > 0, halves = !normed && is_in_halves(a, p, &item);
         halves_words words;
-        if (halves) words = bring_halves(a, p, &item, 0);
-        if (!p->turned) words.x.low = ((const uint4 *)p->from.data)[item.from + item.unit];
+        head_words head;
+        if (normed) head = bring_head(a, p, &item, 0);
+        else if (halves) words = bring_halves(a, p, &item, 0);
+        else if (!p->turned) words.x.low = ((const uint4 *)p->from.data)[item.from + item.unit];
         const cache_place place = place_of_only(a, i == 0);
         item = cache_item_at(a, 0, &place, i);
-        if (item.to < 0) continue;
-        if (halves) turn_halves(a, p, &item, &words);
-        else if (!p->turned) ((uint4 *)p->to.data)[item.to + item.unit] = words.x.low;
-        else run_item(a, &item, 0);
+        if (item.to >= 0) {
+            if (normed) end_head(a, p, &item, &head, &columns);
+            else if (halves) turn_halves(a, p, &item, &words);
+            else if (!p->turned) ((uint4 *)p->to.data)[item.to + item.unit] = words.x.low;
+            else run_item(false, a, &item, 0);
+        }
+        i += gridDim.y * CUDA_THREADS;
+        if (i >= (uint32_t)a->units) break;
+        item = cache_item_at(a, 0, &nowhere, i);
+        if (heads && a->parts[item.part].norm.lanes > 0) columns = bring_columns(&a->parts[item.part], &item);
     }
 }
 
-/* ---- entries: blocks along y share the units of the same tokens ---- */
+/* ---- all of them ---- */
 
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS) cache_vectors_one(const __grid_constant__ cache_arguments arguments) {
-    grid_release();
-    grid_wait();
-    run_only(&arguments);
-}
-
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 4) cache_vectors(const __grid_constant__ cache_arguments arguments) {
-    const cache_arguments *a = &arguments;
+INLINE void run_all(const bool heads, const cache_arguments *a) {
     const uint32_t units = (uint32_t)a->units, all = units * (uint32_t)a->together;
-    grid_release();
-    grid_wait();
     const int64_t first = (int64_t)blockIdx.x * a->together;
     const cache_place *places = cache_places(a, first, blockIdx.y == 0);
     for (uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x; i < all; i += gridDim.y * CUDA_THREADS) {
         const uint32_t token = i / units;
         if (first + token >= a->tokens) break;
         const cache_item item = cache_item_at(a, first + token, &places[token], i - token * units);
-        if (item.to >= 0) run_item(a, &item, first + token);
+        if (item.to >= 0) run_item(heads, a, &item, first + token);
     }
 }
+
+/* ---- entries: blocks along y share the units of the same tokens; _heads: behind norms ---- */
+
+#define ONE(name, heads)                                                                                                           \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ cache_arguments arguments) {           \
+        grid_release();                                                                                                            \
+        run_only(heads, &arguments);                                                                                               \
+    }
+#define ALL(name, heads, blocks)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, blocks) name(const __grid_constant__ cache_arguments arguments) {   \
+        grid_release();                                                                                                            \
+        grid_wait();                                                                                                               \
+        run_all(heads, &arguments);                                                                                                \
+    }
+
+ONE(cache_vectors_one, false)
+ONE(cache_vectors_one_heads, true)
+ALL(cache_vectors, false, 4)
+ALL(cache_vectors_heads, true, 3)

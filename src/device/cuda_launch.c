@@ -62,7 +62,7 @@ dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_func
 /* ---- slots ---- */
 
 static const dw_tensor *operand_of(const kernel_run *run, int index) {
-    if (index >= KERNEL_NORM) return run->norm->columns[index - KERNEL_NORM];
+    if (index >= KERNEL_NORM) return kernel_norm_column(run, index);
     return index >= KERNEL_RESULT ? run->call.out[index - KERNEL_RESULT] : run->call.in[index];
 }
 

@@ -93,6 +93,7 @@ typedef struct kernel_run {
     bool passes;                      /* a quantize or norm whose reader does it, or whose operand's maker did: nothing is launched */
     bool quantises_beside;            /* a norm, whose result 0 is then in blocks, and result 1 the plain one */
     const kernel_norm *norm;          /* operand 0 comes as it was before this norm, which the kernel does itself, its result in the operand's format; NULL: none. Before it quantises */
+    const kernel_norm *heads[2];      /* of cache_update: keys and queries come as they were before these norms over their last axis, in front of what turns them; NULL: none */
     int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
@@ -129,8 +130,12 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;
 
-/* index: operand index of the call; its result index - KERNEL_RESULT from there on; from KERNEL_NORM on columns of the run's norm; of maps also the workspace. */
-enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128, KERNEL_NORM = 192 };
+/* index: operand index of the call; its result index - KERNEL_RESULT from there on; from KERNEL_NORM on columns of the run's norm, and from KERNEL_HEADS on two of each of those of heads; of maps also the workspace. */
+enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128, KERNEL_NORM = 192, KERNEL_HEADS = KERNEL_NORM + 2 };
+static inline const dw_tensor *kernel_norm_column(const kernel_run *run, int index) {
+    const kernel_norm *norm = index < KERNEL_HEADS ? run->norm : run->heads[(index - KERNEL_HEADS) / 2];
+    return norm->columns[index % 2];
+}
 typedef struct kernel_slot {
     uint16_t kind, index;
     uint32_t at;                      /* where in the arguments */
@@ -305,8 +310,12 @@ const char *kernel_no_variants(const kernel_problem *problem, int index);
  * (OP_TRAIT_UPDATES) the one that the result is the new value of. -1: none, as of a row that may be run by a way that says so (KERNEL_WAY_UNALIASED). ways: of the row; format: of the result. */
 int kernel_in_place(const kernel_row *row, uint32_t ways, dw_format format, int result);
 
-/* Does the row do norms whose bits are those of products that normalise their operand? */
+/* Does the row do norms whose bits are those of products that normalise their operand, and of writes of caches that normalise keys and queries? */
 bool kernel_is_norm_of_products(const kernel_row *row);
+
+/* May the row do norms of keys and queries (kernel_run.heads), and does it those of this run? */
+bool kernel_may_normalise_heads(const kernel_row *row);
+bool kernel_normalises_heads(const kernel_row *row, const kernel_run *run);
 
 /* Can the row's run write its result in blocks besides, bit for bit as the quantising row makes them of it? */
 bool kernel_writes_both(const kernel_row *row, const kernel_run *run, const kernel_row *quantising);
@@ -435,7 +444,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
  *     pitched=I,..   these operands lie with gaps of whole 16-byte words between rows, and others between what further axes count, where the row allows it; elements of a row are side by side
  *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
- *     norm=OP        operand 0, or what it is quantised from, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
+ *     norm=OP        operand 0, or what it is quantised from, and of cache_update keys and queries, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then

@@ -189,12 +189,14 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     double seconds;
     composed c;
     if (is_empty(run)) return;
-    if (run->passes) text_add(words, run->call.op->id == OP_take ? "all there is: nothing is taken" : run->quantises_beside ? "made by the norm in front" : "left to the product that reads it");
+    if (run->passes) text_add(words, run->call.op->id == OP_take ? "all there is: nothing is taken" : run->quantises_beside ? "made by the norm in front" : "left to what reads it");
     else if (run->quantises_beside) text_add(words, "result quantised, too");
     if (run->leaves_plain) text_add(words, "result quantised by the product that reads it");
     if (run->passes) return;
     if (run->quantises || run->norm != NULL)
         text_printf(words, "%s%s operand 0", run->leaves_plain ? ", " : "", run->norm == NULL ? "quantises" : run->quantises ? "normalises and quantises" : "normalises");
+    if (run->heads[0] != NULL || run->heads[1] != NULL)
+        text_printf(words, "normalises %s%s%s", run->heads[0] != NULL ? "keys" : "", run->heads[0] != NULL && run->heads[1] != NULL ? " and " : "", run->heads[1] != NULL ? "queries" : "");
     if (row->way_count == 0) {
         if (is_quantised(row, run)) text_add(words, "result quantised behind");
         return;

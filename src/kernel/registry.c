@@ -79,6 +79,9 @@ static const kernel_row rows[] = {
 
 bool kernel_is_norm_of_products(const kernel_row *row) { return row->shape == norm_rows_cuda_shape; }
 
+bool kernel_may_normalise_heads(const kernel_row *row) { return row->shape == cache_cuda_shape && row->op == OP_cache_update; }
+bool kernel_normalises_heads(const kernel_row *row, const kernel_run *run) { return kernel_may_normalise_heads(row) && cache_cuda_normalises(run); }
+
 bool kernel_writes_both(const kernel_row *row, const kernel_run *run, const kernel_row *quantising) {
     return row->shape == norm_rows_cuda_shape && quantising->shape == quantize_rows_shape && norm_rows_writes_both(run);
 }

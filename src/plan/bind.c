@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* An address that stands for "the first byte of the base" while only offsets are known. */
-#define NOMINAL ((uint8_t *)4096)
-
 /* Those that only loading and updates write. */
 static unsigned constant_operands(const plan_step *step)
 {
@@ -73,20 +70,10 @@ static void set_layout(const plan_value *v, dw_tensor *tensor)
 
 static dw_status bind_view(plan_binding *binding, const plan_value *v)
 {
-    dw_context *context = binding->context;
-    const ir_node *node = v->value->node;
-    dw_tensor base = binding->tensors[v->base->index], *view = &binding->tensors[v->index];
-    base.data = NOMINAL;
-    const dw_tensor *in[] = {&base}, *out[] = {view};
-    TRY(op_tensor_bind(context, &v->value->type, binding->symbols, NULL, view));
-    op_call call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
-                    .n_in = 1, .in = in, .n_out = 1, .out = out};
-    dw_tensor seen = *view;
-    if (!op_tensor_view(&call, &seen))
-        return base_fail(context, DW_INTERNAL, "no strides express view %%%d (%s) at these sizes", v->value->id, call.op->name);
-    *view = seen;
-    binding->offsets[v->index] = (size_t)((uint8_t *)seen.data - NOMINAL);
-    return DW_OK;
+    bool is_one;
+    TRY(plan_see_view(binding, v, &binding->tensors[v->base->index], &binding->tensors[v->index], &binding->offsets[v->index], &is_one));
+    if (is_one) return DW_OK;
+    return base_fail(binding->context, DW_INTERNAL, "no strides express view %%%d (%s) at these sizes", v->value->id, op_get(v->value->node->op)->name);
 }
 
 static dw_status bind_values(plan_binding *binding, size_t *bytes, bool *moved)

@@ -39,6 +39,9 @@ dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_proble
 void plan_lay_out(plan *plan);
 dw_status plan_drop_views(plan *plan);                   /* removes the steps of views that need none */
 
+/* view.c: v as a view of base, which may lie otherwise than its base does; false in *is_one: no strides express it. */
+dw_status plan_see_view(const plan_binding *binding, const plan_value *v, const dw_tensor *base, dw_tensor *view, size_t *offset, bool *is_one);
+
 /* plain.c: fills plan->plains, once steps and views are what they stay; what their sources' lives become; and which of them stay plain at the sizes of the binding, whose tensors
  * and bytes it sets; *moved: some have other bytes than before. */
 dw_status plan_find_plains(plan *plan);

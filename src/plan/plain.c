@@ -1,5 +1,6 @@
 /* Values that stay what they are made of between two steps: with few rows a product quantises its operand by itself, and does the norm in front of it, and the launch that would have done it
- * before is saved. So is that which would have taken the tokens that outputs are wanted of, where these are all. It is said of runs, not in the graph: which numbers are multiplied is the same. */
+ * before is saved. The write of caches does norms of keys and queries in front of it. Saved is also what would have taken the tokens that outputs are wanted of, where these are all. It is said of runs,
+ * not in the graph: which numbers are multiplied, written or turned is the same. */
 #include "plan/internal.h"
 
 #include <string.h>
@@ -105,6 +106,43 @@ static bool find_taken(const plan *plan, int made, plan_plain *plain) {
     return plain->read >= 0 && is_kept(plain->source);
 }
 
+/* ---- norms in front of a write of caches ---- */
+
+/* The value that operand is, or a view of, through views that nothing else reads; NULL: others read it. */
+static const ir_value *seen_through(const plan *plan, const ir_value *operand) {
+    while (operand->use_count == 1 && !plan_is_result(plan->graph, operand)) {
+        if (!plan_value_of(operand)->view) return operand;
+        operand = ir_in(operand->node, 0);
+    }
+    return NULL;
+}
+
+/* Where a value's memory begins is known to be at a multiple of 16 bytes: not so of a caller's. */
+static bool is_our_own(const plan_value *v) {
+    while (v->base != NULL) v = v->base;
+    return v->place == PLAN_WORKSPACE || v->place == PLAN_STATE || v->place == PLAN_CONSTANT;
+}
+
+static bool are_our_own(const ir_node *update) {
+    for (int i = 0; i < update->n_in; i++)
+        if (i != UPDATE_ROW && i != UPDATE_POSITION && i != UPDATE_TABLE && ir_in(update, i) != NULL && !is_our_own(plan_value_of(ir_in(update, i)))) return false;
+    for (int i = 0; i < update->n_out; i++)
+        if (!is_our_own(plan_value_of(update->out[i]))) return false;
+    return true;
+}
+
+/* Is the operand of a cache_update's step what a norm of rows makes, whose source stays? */
+static bool find_heads(const plan *plan, int read, int operand, plan_plain *plain) {
+    const plan_step *update = &plan->steps[read];
+    if (update->node->op != OP_cache_update || update->row == NULL || !kernel_may_normalise_heads(update->row) || operand >= update->node->n_in || ir_in(update->node, operand) == NULL) return false;
+    const ir_value *value = seen_through(plan, ir_in(update->node, operand));
+    const plan_step *made = value != NULL ? maker_of(value) : NULL;
+    if (made == NULL || made->at_load || made->at_update || made->row == NULL || value->result != 0 || !kernel_is_norm_of_products(made->row) || !is_plain_norm(made->node)) return false;
+    const ir_value *x = ir_in(made->node, 0);
+    *plain = (plan_plain){.value = plan_value_of(value), .source = plan_value_of(x), .made = (int)(made - plan->steps), .read = read, .format = x->type.format, .heads = operand};
+    return value->type.format == x->type.format && is_kept(plain->source);
+}
+
 /* ---- what is quantised beside its plain form ---- */
 
 /* Is the step a quantize of what a norm makes, which others read, too? */
@@ -124,7 +162,7 @@ static bool find_beside(const plan *plan, int read, plan_plain *plain) {
 dw_status plan_find_plains(plan *plan) {
     plan->plain_count = 0;
     if (plan->chip.kind != CHIP_GPU) return DW_OK;
-    TRY_NEW(plan->plains, &plan->arena, 3 * (size_t)plan->step_count + 1);
+    TRY_NEW(plan->plains, &plan->arena, 4 * (size_t)plan->step_count + 1);
     for (int i = plan->step_count; i-- > plan->load_count;) {
         plan_plain plain;
         if (find_plain(plan, i, &plain)) {
@@ -136,6 +174,11 @@ dw_status plan_find_plains(plan *plan) {
             plain.value->taken = &plan->plains[plan->plain_count++];
         }
         if (find_beside(plan, i, &plain)) plan->plains[plan->plain_count++] = plain;
+        for (int operand = UPDATE_KEYS; operand <= UPDATE_QUERIES; operand += UPDATE_QUERIES - UPDATE_KEYS)
+            if (find_heads(plan, i, operand, &plain)) {
+                plan->plains[plan->plain_count] = plain;
+                plain.value->taken = &plan->plains[plan->plain_count++];
+            }
     }
     return DW_OK;
 }
@@ -211,6 +254,70 @@ static bool takes_all(const plan_binding *binding, const plan_plain *plain) {
     return true;
 }
 
+/* From the norm's value to the operand: views of the value. */
+enum { HEAD_VIEWS = 8 };
+typedef struct head_views { const plan_value *values[HEAD_VIEWS]; dw_tensor tensors[HEAD_VIEWS]; size_t offsets[HEAD_VIEWS]; int count; } head_views;
+
+/* The same views of what the norm reads. *is_one: they are that, and rows are whole. */
+static dw_status see_heads(const plan_binding *binding, const plan_plain *plain, head_views *views, bool *is_one) {
+    const ir_node *update = binding->plan->steps[plain->read].node;
+    dw_tensor base = binding->tensors[plain->source->index];
+    const int64_t cols = base.dims[base.rank - 1];
+    views->count = 0;
+    *is_one = false;
+    for (const plan_value *v = plan_value_of(ir_in(update, plain->heads)); v != plain->value; v = v->base) {
+        if (views->count == HEAD_VIEWS) return DW_OK;
+        views->values[views->count++] = v;
+    }
+    for (int i = views->count; i-- > 0;) {
+        TRY(plan_see_view(binding, views->values[i], &base, &views->tensors[i], &views->offsets[i], is_one));
+        if (!*is_one) return DW_OK;
+        base = views->tensors[i];
+    }
+    *is_one = base.rank == 4 && base.dims[3] == cols && base.strides[3] == 1;
+    return DW_OK;
+}
+
+/* How far the operand's first byte is from its memory's, with the views of what the norm reads; its memory is nominal while sizes are bound. */
+static size_t head_offset(const plan_binding *binding, const plan_plain *plain, const head_views *views) {
+    size_t offset = 0;
+    for (int i = 0; i < views->count; i++) offset += views->offsets[i];
+    for (const plan_value *v = plain->source; v->view; v = v->base) offset += binding->offsets[v->index];
+    return offset;
+}
+
+/* The update does the norm where its kernel can: of a value that has no other memory than its source's then. */
+static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
+    const plan *plan = binding->plan;
+    plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
+    const int which = plain->heads == UPDATE_QUERIES;
+    const dw_tensor *in[UPDATE_OPERANDS];
+    kernel_run run = read->run;
+    head_views views;
+    dw_tensor operand;
+    bool is_one;
+    made->run.passes = false;
+    if (binding->holds_values || plain->value->base != NULL || !is_our_own(plain->source) || !are_our_own(plan->steps[plain->read].node)) return DW_OK;
+    TRY(see_heads(binding, plain, &views, &is_one));
+    if (!is_one) return DW_OK;
+    take_norm(binding, plan->steps[plain->made].node, &read->heads[which]);
+    operand = views.count > 0 ? views.tensors[0] : binding->tensors[plain->source->index];
+    operand.data = (uint8_t *)4096 + head_offset(binding, plain, &views);
+    memcpy(in, run.call.in, (size_t)run.call.n_in * sizeof *in);
+    in[plain->heads] = &operand;
+    run.call.in = in;
+    run.heads[which] = &read->heads[which];
+    if (!kernel_normalises_heads(plan->steps[plain->read].row, &run)) return DW_OK;
+    read->run.heads[which] = &read->heads[which];
+    made->run.passes = true;
+    binding->tensors[plain->value->index] = binding->tensors[plain->source->index];
+    for (int i = 0; i < views.count; i++) {
+        binding->tensors[views.values[i]->index] = views.tensors[i];
+        binding->offsets[views.values[i]->index] = views.offsets[i];
+    }
+    return DW_OK;
+}
+
 /* The norm's results: its own one alone, or that in blocks in front of it. */
 static void set_beside(plan_binding *binding, const plan_plain *plain, bool both) {
     plan_call *made = &binding->calls[plain->made], *quantize = &binding->calls[plain->read];
@@ -234,10 +341,15 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
         const plan_plain *plain = &binding->plan->plains[i];
         if (plain->beside) set_beside(binding, plain, false);
         if (plain->takes) binding->calls[plain->made].run.passes = takes_all(binding, plain);
+        if (plain->heads != 0) binding->calls[plain->read].run.heads[plain->heads == UPDATE_QUERIES] = NULL;
     }
     for (int i = 0; i < binding->plan->plain_count; i++) {
         const plan_plain *plain = &binding->plan->plains[i];
         if (plain->takes || plain->beside) continue;
+        if (plain->heads != 0) {
+            TRY(bind_heads(binding, plain));
+            continue;
+        }
         plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
         dw_tensor *tensor = &binding->tensors[plain->value->index], other;
         size_t bytes = 0;

@@ -56,8 +56,8 @@ typedef struct plan_step {
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
 
-/* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it; or outputs are wanted of all tokens
- * that there are, so that what is taken of them is all of it. Whether it does is known once sizes are bound (plain.c). */
+/* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it; the write of caches does the norm of its
+ * keys or queries; or outputs are wanted of all tokens that there are, so that what is taken of them is all of it. Whether it does is known once sizes are bound (plain.c). */
 typedef struct plan_plain {
     plan_value *value, *source;       /* source: what a quantize, a norm or a take makes it of; NULL: the step that makes it leaves it in format */
     int made, read;                   /* steps; of what is taken the last that reads it */
@@ -65,6 +65,7 @@ typedef struct plan_plain {
     bool quantises, searches;         /* value is in blocks; its scales are searched for */
     bool normalises;                  /* a norm makes it */
     bool takes;                       /* a take of the tokens that step.last lists makes it */
+    int heads;                        /* a norm makes it, whose result, or a view of it, is this operand of a cache_update, read; 0: not so */
     bool beside;                      /* value is what a quantize, read, makes of the result of a norm, made, which can write both. No source */
 } plan_plain;
 
@@ -152,7 +153,8 @@ dw_status plan_parse(dw_context *context, const char *source, const char *bytes,
 /* One step ready to run. */
 typedef struct plan_call {
     kernel_run run;
-    kernel_norm norm;                 /* that it does where run.norm is this */
+    kernel_norm norm;                 /* that it does where run.norm is this, */
+    kernel_norm heads[2];             /* and those that run.heads are */
     const dw_tensor **in;
     const dw_tensor **out;
 } plan_call;

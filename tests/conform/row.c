@@ -67,7 +67,7 @@ static void run_plain(program *p, const kernel_case *c, const kernel_row *row, c
     free(own.memory.bytes);
 }
 
-/* ---- norms that products do ---- */
+/* ---- norms that products and writes of caches do ---- */
 
 /* x, weight and, of layer_norm, bias, those in x's format, or in f32 where rows and pieces of 8 of a row are odd together. */
 enum { NORM_OPERANDS = 3 };
@@ -78,8 +78,8 @@ static const kernel_row *norm_row(const kernel_case *c) {
     return NULL;
 }
 
-static void make_norm_operands(const kernel_case *c, uint64_t seed, operand *operands) {
-    const op_type *shape = &c->types[0];
+static void make_norm_operands(const kernel_case *c, int index, uint64_t seed, operand *operands) {
+    const op_type *shape = &c->types[index];
     for (int i = 0; i < NORM_OPERANDS; i++) {
         dw_tensor whole;
         assert_int_equal(op_tensor_bind(NULL, shape, NULL, NULL, &whole), DW_OK);
@@ -97,7 +97,7 @@ static dw_status run_norm(program *p, const kernel_case *c, const chip_caps *chi
     const dw_tensor *in[NORM_OPERANDS], *out[] = {&normed->tensor};
     op_attr items[3] = {op_set_real(OP_ATTR_eps, 1e-5)};
     int count = 1;
-    if (dw_format_is_block(c->types[0].format)) items[count++] = op_set_format(OP_ATTR_to, c->types[0].format);
+    if (dw_format_is_block(normed->tensor.format)) items[count++] = op_set_format(OP_ATTR_to, normed->tensor.format);
     if (c->plain_searches) items[count++] = op_set_bool(OP_ATTR_search, true);
     const op_attrs attrs = {count, items};
     block workspace = block_create(0, 0xff);
@@ -116,7 +116,7 @@ static void run_normed(program *p, const kernel_case *c, const kernel_row *row, 
     bool takes = true;
     if (c->norm == OP_COUNT || p->device == NULL || p->way == NULL || !kernel_way_is(p->way, KERNEL_WAY_NORMALISES)) return;
     if (dw_format_is_block(c->types[0].format) && !has_quantising(given->chip)) return;
-    make_norm_operands(c, seed, norms);
+    make_norm_operands(c, 0, seed, norms);
     kernel_case source = *c;
     source.out[0] = &c->types[0];
     result_create(&source, 0, 0, &normed);
@@ -159,6 +159,55 @@ static void run_normed(program *p, const kernel_case *c, const kernel_row *row, 
     for (int i = 0; i < 2; i++) free(made[i].memory.bytes);
     free(normed.memory.bytes);
     for (int i = 0; i < NORM_OPERANDS; i++) operand_destroy(&norms[i]);
+}
+
+/* The same of a write of caches, whose keys and queries are each what a norm makes. */
+static void run_heads(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *given, const operand *operands, uint64_t seed) {
+    static const int places[2] = {UPDATE_KEYS, UPDATE_QUERIES};
+    operand norms[2][NORM_OPERANDS] = {0}, all[KERNEL_CASE_OPERANDS];
+    const dw_tensor *in[KERNEL_CASE_OPERANDS], *out[KERNEL_CASE_RESULTS];
+    result normed[2] = {0}, made[2][KERNEL_CASE_RESULTS] = {0};
+    kernel_norm heads[2];
+    dw_status status = DW_OK;
+    if (c->norm == OP_COUNT || p->device == NULL || !kernel_may_normalise_heads(row) || !chip_has(given->chip, CHIP_tma)) return;
+    memcpy(all, operands, (size_t)c->n_in * sizeof *all);
+    for (int i = 0; i < c->n_in; i++) in[i] = given->call.in[i] != NULL ? &all[i].dense : NULL;
+    kernel_run run = *given;
+    run.call.in = in;
+    run.call.out = out;
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        if (places[i] >= c->n_in || in[places[i]] == NULL) continue;
+        kernel_case source = *c;
+        source.out[0] = &c->types[places[i]];
+        make_norm_operands(c, places[i], seed + (uint64_t)i * 7, norms[i]);
+        result_create(&source, 0, 0, &normed[i]);
+        status = run_norm(p, c, given->chip, norms[i], &normed[i]);
+        heads[i] = (kernel_norm){{&norms[i][1].dense, c->norm == OP_layer_norm ? &norms[i][2].dense : NULL}, c->norm == OP_layer_norm, 1e-5};
+    }
+    for (int t = 0; t < 2 && status == DW_OK; t++) {
+        for (int i = 0; i < 2; i++) {
+            if (normed[i].memory.bytes == NULL) continue;
+            all[places[i]] = t == 0 ? (operand){.dense = normed[i].tensor, .memory = normed[i].memory} : norms[i][0];
+            if (t == 1) run.heads[i] = &heads[i];
+        }
+        for (int i = 0; i < c->n_out; i++) {
+            result_create(c, i, 0, &made[t][i]);
+            out[i] = &made[t][i].tensor;
+        }
+        if (!kernel_normalises_heads(row, &run)) report(p, c, row, run.chip->name, seed, 1, "it does not do the norms of keys and queries");
+        block workspace = block_create(kernel_workspace(row, &run), 0xff);
+        status = run_there(p, row, &run, c->n_in, all, made[t], &workspace);
+        free(workspace.bytes);
+    }
+    if (status != DW_OK) report(p, c, row, given->chip->name, seed, 1, dw_context_error(p->context));
+    for (int i = 0; i < c->n_out && status == DW_OK; i++)
+        if (memcmp(made[0][i].memory.bytes, made[1][i].memory.bytes, made[0][i].memory.length) != 0) report(p, c, row, given->chip->name, seed, 1, "other bits than behind norms of keys and queries");
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < c->n_out; k++) free(made[i][k].memory.bytes);
+        free(normed[i].memory.bytes);
+        for (int k = 0; k < NORM_OPERANDS; k++)
+            if (norms[i][k].memory.bytes != NULL) operand_destroy(&norms[i][k]);
+    }
 }
 
 /* Lines of few rows have the bound of the skinny kernel, which adds in fp32; Hopper's tiles add products of 8-bit floats in the tensor cores' shorter sums, as the other lines of such
@@ -240,6 +289,7 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
             }
         }
         if (t == 0 && status == DW_OK) run_normed(p, c, row, &run, operands, seed);
+        if (t == 0 && status == DW_OK) run_heads(p, c, row, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_plain(p, c, row, &run, operands, &results[0][0], seed);
         if (options.bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);

@@ -123,24 +123,39 @@ static uint32_t plain_ways(const program *p, const kernel_row *row) {
     return ways;
 }
 
-/* The same with the columns of the run's norm, which lie in blocks of their own. */
-dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
-    const kernel_norm *norm = run->norm;
-    kernel_norm own;
-    dw_tensor there[2];
-    if (norm == NULL) return run_on_device(p, row, run, n_in, operands, results, workspace);
-    own = *norm;
+/* A norm whose columns lie on the device, in blocks of their own. */
+typedef struct norm_there { kernel_norm norm; dw_tensor columns[2]; } norm_there;
+
+static const kernel_norm *bring_norm(program *p, const kernel_norm *norm, norm_there *there) {
+    if (norm == NULL) return NULL;
+    there->norm = *norm;
     for (int i = 0; i < 2; i++) {
         if (norm->columns[i] == NULL) continue;
         const block memory = {norm->columns[i]->data, (size_t)op_tensor_count(norm->columns[i]) * (size_t)dw_format_bits(norm->columns[i]->format) / 8};
-        there[i] = seen_at(norm->columns[i], memory.bytes, bring(p, &memory, true));
-        own.columns[i] = &there[i];
+        there->columns[i] = seen_at(norm->columns[i], memory.bytes, bring(p, &memory, true));
+        there->norm.columns[i] = &there->columns[i];
     }
-    run->norm = &own;
+    return &there->norm;
+}
+
+static void release_norm(program *p, const kernel_norm *norm) {
+    for (int i = 0; i < 2 && norm != NULL; i++)
+        if (norm->columns[i] != NULL) p->device->calls->release(p->device, norm->columns[i]->data, 0);
+}
+
+/* The same with the columns of the run's norms. */
+dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
+    const kernel_run given = *run;
+    norm_there there[3];
+    run->norm = bring_norm(p, given.norm, &there[2]);
+    for (int i = 0; i < 2; i++) run->heads[i] = bring_norm(p, given.heads[i], &there[i]);
     const dw_status status = run_on_device(p, row, run, n_in, operands, results, workspace);
-    run->norm = norm;
-    for (int i = 0; i < 2; i++)
-        if (norm->columns[i] != NULL) p->device->calls->release(p->device, there[i].data, 0);
+    release_norm(p, run->norm);
+    run->norm = given.norm;
+    for (int i = 0; i < 2; i++) {
+        release_norm(p, run->heads[i]);
+        run->heads[i] = given.heads[i];
+    }
     return status;
 }
 

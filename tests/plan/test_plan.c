@@ -392,6 +392,68 @@ static void few_rows_are_normalised_by_the_product(void **state) {
     }
 }
 
+/* The write of caches does the norms of keys and queries in front of it, and reads what they read, of one token and of many; not where rows have no power of two of pieces, where something else reads the
+ * norm's result, where a caller's memory may begin anywhere, or where the norm has another kernel. */
+static void norms_of_heads_are_done_by_the_write_of_caches(void **state) {
+    dw_context *context = *state;
+    static const char of_model[] = "graph h\n  symbol s 1..64\n  input x bf16[1,s,256]\n  input row i64[s]\n  input position i64[s]\n  input angle f32[s,32]\n  param w bf16[ALL,256]\n  param n bf16[WIDE]\n"
+                                   "  state keys bf16[2,2,32,WIDE]\n  state values bf16[2,2,32,WIDE]\n  %1 = cos angle\n  %2 = sin angle\n  %3 = matmul x, w {bt=true}\n"
+                                   "  %4 = slice %3 {axis=2,start=0,end=HALF,step=1}\n  %5 = reshape %4 {shape=[1,s,4,WIDE]}\n  %6 = rms_norm %5, n {eps=1e-6}\n  %7 = transpose %6 {order=[0,2,1,3]}\n"
+                                   "  %8 = slice %3 {axis=2,start=HALF,end=NEXT,step=1}\n  %9 = reshape %8 {shape=[1,s,2,WIDE]}\n  %10 = rms_norm %9, n {eps=1e-6}\n  %11 = transpose %10 {order=[0,2,1,3]}\n"
+                                   "  %12 = slice %3 {axis=2,start=NEXT,end=ALL,step=1}\n  %13 = reshape %12 {shape=[1,s,2,WIDE]}\n  %14 = transpose %13 {order=[0,2,1,3]}\n"
+                                   "  %15, %16, %17 = cache_update keys, values, %11, %14, row, position, %1, %2, %7 {width=32}\n"
+                                   "  %18 = attention %17, %15, %16, -, -, -, row, position {scale=0.125,causal=true}\n  next keys %15\n  next values %16\n  output y %18\n";
+    static const struct { int wide; const char *more, *kernels; int64_t tokens; int launches, heads; } cases[] = {
+        {64, "", NULL, 1, 7, 2}, {64, "", NULL, 40, 7, 2}, {48, "", NULL, 1, 9, 0}, {64, "  %19 = neg %6\n  output z %19\n", NULL, 1, 9, 1}, {64, "  output z %6\n", NULL, 1, 9, 0}, {64, "", "rms_norm=cuda_rms_norm", 1, 9, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = chip_of(context, "h200");
+        char graph[4096], *to = graph;
+        const int wide = cases[i].wide;
+        for (const char *from = of_model; *from != '\0';) {
+            static const char *const names[] = {"WIDE", "HALF", "NEXT", "ALL"};
+            const int numbers[] = {wide, 4 * wide, 6 * wide, 8 * wide};
+            int k = 0;
+            while (k < 4 && strncmp(from, names[k], strlen(names[k])) != 0) k++;
+            if (k == 4) *to++ = *from++;
+            else to += sprintf(to, "%d", numbers[k]), from += strlen(names[k]);
+        }
+        strcpy(to, cases[i].more);
+        plan *made = plan_for_chip(context, graph, &chip, cases[i].kernels);
+        plan_binding binding;
+        int heads = 0;
+        uint8_t *memory = (uint8_t *)(uintptr_t)4096;
+        void *inputs[] = {memory, memory, memory, memory}, *outputs[] = {memory, memory}, *states[] = {memory, memory};
+        ok(context, plan_binding_create(context, made, &binding));
+        dw_tensor *constants = arena_new(&binding.arena, (size_t)made->value_count, sizeof *constants);
+        assert_non_null(constants);
+        ok(context, plan_bind(&binding, &(int64_t){64}));
+        ok(context, plan_bind(&binding, &cases[i].tokens));
+        const int launches = launches_of(context, made, &binding);
+        plan_attach(&binding, &(plan_bases){.workspace = memory, .inputs = inputs, .outputs = outputs, .states = states, .constants = constants});
+        for (int k = made->load_count; k < made->step_count; k++) {
+            const kernel_run *run = &binding.calls[k].run;
+            for (int which = 0; which < 2; which++) {
+                if (run->heads[which] == NULL) continue;
+                const dw_tensor *x = run->call.in[which == 0 ? UPDATE_KEYS : UPDATE_QUERIES];
+                const plan_value *all = plan_value_of(ir_in(made->steps[k].node, UPDATE_VALUES))->root;
+                heads++;
+                assert_ptr_equal(x->data, (uint8_t *)binding.tensors[all->index].data + (which == 0 ? 4 * wide * 2 : 0));
+                if (cases[i].tokens > 1) assert_int_equal(x->strides[2], 8 * wide);
+                assert_int_equal(x->strides[1], wide);
+                assert_true(all->last >= k);
+            }
+        }
+        if (launches != cases[i].launches || heads != cases[i].heads) fail_msg("case %zu: %d launches, %d norms of heads", i, launches, heads);
+        assert_apart(&binding, i);
+        binding.holds_values = true;
+        ok(context, plan_bind(&binding, &cases[i].tokens));
+        for (int k = made->load_count; k < made->step_count; k++) assert_true(binding.calls[k].run.heads[0] == NULL && binding.calls[k].run.heads[1] == NULL && !binding.calls[k].run.passes);
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 /* Where outputs are wanted of all tokens that there are, nothing is launched to take them: who reads what is taken reads what it is taken of, which stays what it is for so long. */
 static void what_is_taken_of_all_tokens_is_not_moved(void **state) {
     dw_context *context = *state;
@@ -632,6 +694,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_of_heads_are_done_by_the_write_of_caches, setup, teardown),
         cmocka_unit_test_setup_teardown(a_norm_writes_its_result_in_blocks_besides, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),

@@ -119,6 +119,7 @@ void cuda_slot(kernel_launch *launch, kernel_slot_kind kind, int index, const vo
 }
 
 const dw_tensor *cuda_operand(const kernel_run *run, int index) {
+    if (index >= KERNEL_NORM) return kernel_norm_column(run, index);
     if (index >= KERNEL_RESULT) return run->call.out[index - KERNEL_RESULT];
     return index < run->call.n_in ? run->call.in[index] : NULL;
 }
