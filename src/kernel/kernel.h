@@ -84,6 +84,8 @@ typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
     unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
+    unsigned given_in;                /* bit i: operand i is an input of the run, or a view of one: it is there before the first launch, and none writes it */
+    bool adds_tokens;                 /* of attention: keys and values are caches, into which launches of the run write its tokens alone, those of operands row and position, each into its slot */
     const dw_tensor *came[2];         /* of operands that come as rows of bf16, made in front of the kernel: what they were made of, whose factors of rows, columns and tensors are still to
                                        * be applied; NULL: they come as they are */
     bool quantises;                   /* operand 0 comes plain: the kernel quantises it itself, to this format, which is what the product is of */

@@ -13,6 +13,33 @@ static unsigned constant_operands(const plan_step *step)
     return constant;
 }
 
+static unsigned given_operands(const ir_node *node)
+{
+    unsigned given = 0;
+    for (int i = 0; i < node->n_in && i < 32; i++) {
+        const plan_value *v = ir_in(node, i) != NULL ? plan_value_of(ir_in(node, i)) : NULL;
+        while (v != NULL && v->view) v = v->base;
+        if (v != NULL && v->value->kind == IR_INPUT) given |= 1u << i;
+    }
+    return given;
+}
+
+/* Is value a state that a write of the attention's own tokens becomes in place? */
+static bool is_added_to(const ir_node *attention, const ir_value *value)
+{
+    const ir_node *write = value->kind == IR_RESULT ? value->node : NULL;
+    const plan_value *v = plan_value_of(value);
+    if (write == NULL || v->view || v->base == NULL || v->base->value->kind != IR_STATE) return false;
+    if (write->op == OP_cache_write) return ir_in(write, CACHE_ROW) == ir_in(attention, ATTENTION_ROW) && ir_in(write, CACHE_POSITION) == ir_in(attention, ATTENTION_POSITION);
+    return write->op == OP_cache_update && ir_in(write, UPDATE_ROW) == ir_in(attention, ATTENTION_ROW) && ir_in(write, UPDATE_POSITION) == ir_in(attention, ATTENTION_POSITION);
+}
+
+static bool adds_tokens(const ir_node *node)
+{
+    if (node->op != OP_attention || node->n_in <= ATTENTION_POSITION || ir_in(node, ATTENTION_ROW) == NULL || ir_in(node, ATTENTION_POSITION) == NULL) return false;
+    return is_added_to(node, ir_in(node, ATTENTION_K)) && is_added_to(node, ir_in(node, ATTENTION_V));
+}
+
 static dw_status make_call(plan_binding *binding, const plan_step *step, plan_call *call)
 {
     const ir_node *node = step->node;
@@ -24,7 +51,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .constant_in = constant_operands(step), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(step), .given_in = given_operands(node), .adds_tokens = adds_tokens(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
     };
     return DW_OK;
 }

@@ -178,6 +178,13 @@ static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles
     return splits;
 }
 
+/* A token alone, which sees nothing behind itself: what it sees but its own slot was written by runs before this one. */
+static bool is_early(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const unsigned places = 1u << ATTENTION_ROW | 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_TABLE) != NULL ? 1u << ATTENTION_TABLE : 0);
+    return run->adds_tokens && (run->given_in & places) == places && call->in[ATTENTION_Q]->dims[0] == 1 && call->in[ATTENTION_Q]->dims[2] == 1 && op_attr_int(call->attrs, OP_ATTR_ahead) == 0;
+}
+
 dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
     attention_heads by_heads;
     run = attention_by_heads(run, &by_heads);
@@ -189,6 +196,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     g->splits = run->invariant ? 1 : splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
+    g->early = is_early(run);
     attention_take_blocks(&launch, run, &g->call, &g->blocks);
     if (e->codes) {
         take_code_maps(&launch, run, ATTENTION_K, e->codes, g->map_k, g->map_k_scales);

@@ -13,7 +13,8 @@
  *
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product (beside codes to f16), their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
- * the keys of no weight. What bounds it is memory. Registers and speed: README.md. */
+ * the keys of no weight. What bounds it is memory. A token alone asks for what was written before its run while the launches in front still run: for all of its first keys but the block of its own one.
+ * Registers and speed: README.md. */
 #include "kernels/attention/decode/codes.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
@@ -45,6 +46,13 @@ INLINE decode_walk walk_of(const attention_decode_arguments *g, const attention_
 INLINE int first_slot(const decode_walk *walk, int step) {
     int block = walk->first + step;
     return (block < walk->count ? block : block - walk->count) * KEYS;
+}
+
+/* The first of the 16 slots among which the only query's own key is, which is the last that it sees. */
+INLINE int own_block(const attention_decode_arguments *g, const decode_tile *tile) {
+    int slot = tile->view.start + tile->view.count - 1, slots = (int)g->call.keys;
+    if (slot >= slots) slot -= slots;
+    return slot / KEYS * KEYS;
 }
 
 /* Where a block of 16 slots lies, whose page may not be there. */
@@ -203,11 +211,18 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
     uint32_t data = m.ring + warp * s.stages * stage_bytes(s), scales = m.scales + warp * s.stages * scale_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
     uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
+    const int own = own_block(g, tile);
 #pragma unroll 1
-    for (int i = 0; i < min(s.stages, steps); i++) {
-        attention_slot at = block_at(&g->call, tile, first_slot(walk, first + i * WARPS));
-        gone |= (uint32_t)(at.row < 0) << i;
-        if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
+    for (int way = g->early ? 0 : 1; way < 2; way++) {        /* early ones, all others */
+        if (way == 1 && g->early) grid_wait();
+#pragma unroll 1
+        for (int i = 0; i < min(s.stages, steps); i++) {
+            const int slot = first_slot(walk, first + i * WARPS);
+            if (g->early && (slot == own) != (way == 1)) continue;
+            attention_slot at = block_at(&g->call, tile, slot);
+            gone |= (uint32_t)(at.row < 0) << i;
+            if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
+        }
     }
     *rows = rows_of(g, s, tile);
     load_q(g, s, m, tile, rows);
@@ -401,7 +416,7 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     __syncwarp();
     decode_tile tile = tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
     grid_release();
-    grid_wait();
+    if (!g->early) grid_wait();
     see_tile(&g->call, &tile);
     decode_walk walk = walk_of(g, tile.view, rank);
     attend(g, s, m, &tile, &walk, &rows, sums);

@@ -31,6 +31,7 @@ typedef struct attention_decode_arguments {
     int32_t splits;               /* blocks of a cluster */
     int32_t parts;                /* blocks, by heads, of the heads that share k and v */
     int32_t queries;              /* taken together, with all heads that share k and v; 1 where queries have rows or positions */
+    int32_t early;                /* there is one query, whose row, position and table are there before the launches in front have ended, which write its own slot of the caches at most */
 } attention_decode_arguments;
 
 #endif
