@@ -13,7 +13,7 @@ All requests come at once, or with --rate N by a Poisson clock, N a second on av
 
 The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
 --long N, a multiple of 2048, the most tokens of a run: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
-that of a run full of prompt, which is a prompt of N ids by itself over its runs.
+that of a run full of prompt: a prompt of N ids by itself over its runs, and its last run, which sees the most keys: what it takes longer than one of 2048 ids less.
 --for N: no way begins after so many seconds, nor does --long. Ids are random, so no text shares a beginning.
 """
 import argparse
@@ -73,7 +73,7 @@ async def begun(texts, stamps):
 
 
 def crowded(engine, prompts, tokens, length):
-    """Milliseconds between tokens of the prompts' texts while long prompts arrive, and of a run that is full of one."""
+    """Milliseconds between tokens of the prompts' texts while long prompts arrive; and of a run that is full of one: the mean of all of them, and the last, which sees the most keys."""
     import deepwell.serve
     long, stamps = (prompts[0] * (length // len(prompts[0]) + 1))[:length], [[] for _ in prompts]
 
@@ -81,9 +81,9 @@ def crowded(engine, prompts, tokens, length):
         async for event in service.submit(prompt, tokens):
             times.append(time.perf_counter())
 
-    async def first(service, begin):
+    async def first(service, begin, count=length):
         start = time.perf_counter()
-        async for event in service.submit(long[begin:] + long[:begin], 1):
+        async for event in service.submit((long[begin:] + long[:begin])[:count], 1):
             return time.perf_counter() - start
 
     async def run():
@@ -95,18 +95,20 @@ def crowded(engine, prompts, tokens, length):
                 await first(service, turn)
             end, lasted = time.perf_counter(), not any(text.done() for text in texts)
             await asyncio.gather(*texts)
-            return begin, end, lasted, [await first(service, turn) for turn in range(3)]
-    begin, end, lasted, alone = asyncio.run(run())
+            shorter = length - RUN_TOKENS
+            return begin, end, lasted, [await first(service, turn) for turn in range(3)], [await first(service, turn, shorter) if shorter else 0.0 for turn in range(3)]
+    begin, end, lasted, alone, shorter = asyncio.run(run())
     between = [1e3 * (b - a) for times in stamps for a, b in zip(times, times[1:]) if begin <= a and b <= end]
-    return between, 1e3 * statistics.median(alone) / (length // RUN_TOKENS), lasted
+    whole = 1e3 * statistics.median(alone)
+    return between, whole / (length // RUN_TOKENS), whole - 1e3 * statistics.median(shorter), lasted
 
 
-def print_crowded(count, length, between, run, lasted):
+def print_crowded(count, length, between, run, last, lasted):
     if not between:
         print(f"{count:5} while 4 prompts of {length} ids arrive: all texts had ended before; more --tokens", flush=True)
         return
-    print(f"{count:5} while 4 prompts of {length} ids arrive: between {percentile(between, 0.5):.3f} ms, p99 {percentile(between, 0.99):.3f}; a run of {RUN_TOKENS} ids of one {run:.3f}, so p99 is "
-          f"{percentile(between, 0.99) / run:.2f} of it" + ("" if lasted else "; some texts ended before: more --tokens"), flush=True)
+    print(f"{count:5} while 4 prompts of {length} ids arrive: between {percentile(between, 0.5):.3f} ms, p99 {percentile(between, 0.99):.3f}; a run of {RUN_TOKENS} ids of one {run:.3f}, its last one {last:.3f}, so p99 is "
+          f"{percentile(between, 0.99) / run:.2f} and {percentile(between, 0.99) / last:.2f} of them" + ("" if lasted else "; some texts ended before: more --tokens"), flush=True)
 
 
 def generated(engine, prompts, tokens):
