@@ -1,4 +1,4 @@
-/* Of attention by wgmma: keys and values in blocks (fp8_1x128, mxfp8, nvfp4) become bf16 in shared memory, as products read them, by the warpgroup that loads.
+/* Of attention by wgmma: keys and values in blocks (fp8_1x128, mxfp8, nvfp4) become bf16 in shared memory, as products read them, by the warpgroups that load.
  *
  *   each thread  cp.async: its pieces of 16 bytes of codes of k, v, k, .. -> buffers of its own in smem, three in turn
  *                pieces -> bf16 pairs (reg) -> stage of k or v, in columns of 64, swizzled -> full
@@ -10,9 +10,9 @@
 
 #include "kernels/attention/wgmma/load.cuh"
 
-enum { CACHED_THREADS = 128 };
-
 /* ---- which pieces a thread has ---- */
+
+INLINE int cached_thread(const attention_shape s) { return (int)threadIdx.x - s.groups * 128; }
 
 /* Of an entry's rows: pieces; of them those that become one column of 64; pieces of a thread, of one row each. */
 INLINE int row_pieces(const attention_shape s) { return s.width * CACHED_BITS(s.cached) / 8 / CACHED_PIECE; }
@@ -28,24 +28,27 @@ INLINE int row_of(const attention_shape s, int thread, const int i) {
 
 /* ---- where a block lies ---- */
 
-/* A block of keys, one after another: of each lane the first row of piece number lane of it, -1 where that is not there; rows of a piece; rows of the block that there are; a bit for each piece that is there. */
-typedef struct cached_block { int base, rows, limit; uint32_t there; } cached_block;
+/* A block of keys, one after another: of each lane the first row of piece number lane of it, -1 where that is not there; a piece has 2^shift rows; rows of the block that there are; a bit for each piece that is there, and those behind them. */
+typedef struct cached_block { int base, shift, limit; uint32_t there; } cached_block;
 
 /* By all warps, each for itself. */
 INLINE cached_block find_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_walk *walk, int group) {
     const attention_arguments *p = &g->call;
     const int lane = threadIdx.x % 32, first = walk->block * s.keys;
-    cached_block block = {-1, s.keys, walk->done ? 0 : s.keys, 0};
+    cached_block block = {-1, s.keys == 128 ? 7 : 6, walk->done ? 0 : s.keys, ALL_THERE};
     attention_slot at = {-1, first};
     if (walk->done) return block;
     if (p->page == 0) {
         block.limit = min((int)p->keys - first, s.keys);
         at.row = walk->segment.cache;
     } else {
-        block.rows = piece_rows(p, s);
-        if (lane < s.keys / block.rows) at.row = page_of_piece(p, m, walk->segment, first + lane * block.rows, block.rows);
-        at.slot = (first + lane * block.rows) % p->page;
-        block.there = __ballot_sync(0xffffffff, at.row >= 0);
+        const int rows = piece_rows(p, s), from = first + lane * rows;
+        const paged_piece piece = piece_at(p, from);
+        const bool has_piece = lane < s.keys / rows;
+        block.shift = __ffs(rows) - 1;
+        if (has_piece) at.row = page_of_entry(p, m, walk->segment, ask_page(p, walk->segment, piece, from, rows), from, rows);
+        at.slot = piece.slot;
+        block.there = __ballot_sync(0xffffffff, !has_piece || at.row >= 0);
     }
     if (at.row >= 0) block.base = (int)row_in_blocks(p, at, group);
     return block;
@@ -53,8 +56,8 @@ INLINE cached_block find_block(const attention_wgmma_arguments *g, const attenti
 
 /* The row of keys in blocks that holds row `row` of the block, -1: none. By a whole warp. */
 INLINE int find_row(const cached_block *block, int row) {
-    const int base = __shfl_sync(0xffffffff, block->base, row / block->rows);
-    return base < 0 || row >= block->limit ? -1 : base + row % block->rows;
+    const int base = __shfl_sync(0xffffffff, block->base, row >> block->shift);
+    return base < 0 || row >= block->limit ? -1 : base + (row & ((1 << block->shift) - 1));
 }
 
 /* ---- copies ---- */
@@ -68,7 +71,7 @@ INLINE uint64_t piece_scales(const attention_shape s, const cuda_rows *x, int ro
 
 /* The thread's pieces of k, or v, into a buffer, with the words of their scales. */
 INLINE void copy_codes(const attention_shape s, attention_smem m, int buffer, const cuda_rows *x, const cached_block *block) {
-    const int thread = threadIdx.x % CACHED_THREADS, piece = piece_of(s, thread);
+    const int thread = cached_thread(s), piece = piece_of(s, thread);
     const uint32_t to = codes_at(s, m, buffer) + thread * CACHED_PIECE, words = codes_at(s, m, buffer) + buffer_bytes(s) + thread * 4;
 #pragma unroll
     for (int i = 0; i < thread_pieces(s); i++) {
@@ -84,7 +87,8 @@ INLINE void copy_codes(const attention_shape s, attention_smem m, int buffer, co
 
 /* Of fp8_1x128: the scales of key number thread of the block, and of its value. */
 INLINE void copy_scales(const attention_shape s, attention_smem m, int buffer, const attention_blocks *blocks, const cached_block *block) {
-    const int thread = threadIdx.x % CACHED_THREADS, row = find_row(block, thread);
+    const int thread = cached_thread(s), row = find_row(block, min(thread, s.keys - 1));
+    if (thread >= s.keys) return;
     const uint32_t to = codes_at(s, m, buffer) + buffer_bytes(s) + thread * 8;
     cp_async(to, (const void *)(blocks->k.scales + (row < 0 ? 0 : (uint64_t)row * 4)), 4, row < 0 ? 0 : 4);
     cp_async(to + 4, (const void *)(blocks->v.scales + (row < 0 ? 0 : (uint64_t)row * 4)), 4, row < 0 ? 0 : 4);
@@ -126,7 +130,7 @@ INLINE uint4 numbers_of(const attention_shape s, uint32_t low, uint32_t high, ui
 
 /* The thread's pieces in a buffer to a stage of k or v, [keys, width] smem. */
 INLINE void store_numbers(const attention_shape s, attention_smem m, int buffer, const cuda_rows *x, const cached_block *block, uint32_t to) {
-    const int thread = threadIdx.x % CACHED_THREADS, piece = piece_of(s, thread);
+    const int thread = cached_thread(s), piece = piece_of(s, thread);
     const uint32_t codes = codes_at(s, m, buffer) + thread * CACHED_PIECE, words = codes_at(s, m, buffer) + buffer_bytes(s) + thread * 4;
     to += piece / column_pieces(s) * (s.keys * ROW_BYTES);
 #pragma unroll
@@ -156,10 +160,10 @@ INLINE void arrive_full(const ring_barriers ring, ring_turn turn) {
 
 INLINE int next_buffer(int buffer) { return buffer + 1 == CACHED_BUFFERS ? 0 : buffer + 1; }
 
-/* What load_blocks does, by a warpgroup. Copies of a block's values and of the next one's keys are under way while its keys become numbers. */
+/* What load_blocks does, by two warpgroups. Copies of a block's values and of the next one's keys are under way while its keys become numbers. */
 INLINE void dequantise_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
     const attention_blocks *blocks = blocks_of(g);
-    const int q_rows = s.groups * 64, thread = threadIdx.x % CACHED_THREADS, group = tile.head / (int)g->call.shared_heads;
+    const int q_rows = s.groups * 64, thread = cached_thread(s), group = tile.head / (int)g->call.shared_heads;
     const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
     ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
@@ -184,7 +188,7 @@ INLINE void dequantise_blocks(const attention_wgmma_arguments *g, const attentio
         cp_async_wait(2);
         ring_wait_empty(m.k_ring, turn);
         store_numbers(s, m, buffer, &blocks->k, &now, m.k + turn.stage * k_bytes);
-        if (s.cached == CACHED_E4M3) {
+        if (s.cached == CACHED_E4M3 && thread < s.keys) {
             const float2 scales = ld_shared_f32x2(codes_at(s, m, buffer) + buffer_bytes(s) + thread * 8);
             const uint32_t factors = m.tiles + turn.stage * tile_bytes(s) + thread * 4;
             st_shared_f32(factors, scales.x);

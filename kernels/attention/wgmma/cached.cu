@@ -2,7 +2,7 @@
 #include "kernels/attention/wgmma/wgmma.cuh"
 
 #define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, cached)                                                        \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) attention_cached_##name(const __grid_constant__ attention_cached_arguments arguments) { \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_CACHED_THREADS(groups), blocks) attention_cached_##name(const __grid_constant__ attention_cached_arguments arguments) { \
         const attention_shape shape = {ELEMENT_BF16, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, quantised, 0, cached};                         \
         attention_tma(&arguments.call, shape);                                                                                                                                        \
     }

@@ -50,13 +50,34 @@ INLINE bool is_piece_seen(attention_smem m, attention_segment segment, int from,
     return false;
 }
 
-/* The page of the slots from `from` on, -1 where none is there or no query sees one of them. By one thread. */
-INLINE int page_of_piece(const attention_arguments *p, attention_smem m, attention_segment segment, int from, int rows) {
+/* Where a lane's piece of a block lies: an entry of the table, and the first slot of that page. */
+typedef struct paged_piece { int index, slot; } paged_piece;
+
+INLINE paged_piece piece_at(const attention_arguments *p, int from) {
+    const paged_piece piece = {from / p->page, from % p->page};
+    return piece;
+}
+
+/* The same piece of the next block: entries: how many a block has, where pages hold no more than a block. */
+INLINE void piece_next(const attention_arguments *p, const attention_shape s, int entries, paged_piece *piece) {
+    piece->index += entries;
+    if (entries > 0) return;
+    piece->slot += s.keys;
+    if (piece->slot < p->page) return;
+    piece->slot -= p->page;
+    piece->index++;
+}
+
+/* The entry of the table, as it lies there; -1 where no query sees one of the slots from `from` on. */
+INLINE int64_t ask_page(const attention_arguments *p, attention_segment segment, paged_piece piece, int from, int rows) {
     if (from >= segment.high || from + rows <= segment.low) return -1;
-    const int index = from / p->page;
-    const int64_t page = load_int(&p->table, segment.cache * p->table_strides[0] + index * p->table_strides[1]);
-    if (page >= -1 && page < p->pages) return (int)page;
-    return is_piece_seen(m, segment, from, rows) ? page_at(p, segment.cache, index) : -1;
+    return load_int(&p->table, segment.cache * p->table_strides[0] + piece.index * p->table_strides[1]);
+}
+
+/* The page that an entry says, -1: none. By one thread. */
+INLINE int page_of_entry(const attention_arguments *p, attention_smem m, attention_segment segment, int64_t entry, int from, int rows) {
+    if (entry >= -1 && entry < p->pages) return (int)entry;
+    return is_piece_seen(m, segment, from, rows) ? page_at(p, segment.cache, from / p->page) : -1;
 }
 
 /* rows x cols of a page, or zeros (what TMA reads behind the last page), to a part of a tile of so many keys. */
@@ -65,11 +86,14 @@ INLINE void load_piece(const tensor_map *map, uint32_t to, uint32_t full, const 
     for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * keys * ROW_BYTES, map, full, i * CHUNK_COLS, slot, head, page, TMA_EVICT_LAST);
 }
 
-/* What load_blocks does, by one warp, of keys in pages: a piece to a lane. The pages of a block are read while the one before is waited for. */
+/* Of the pieces of a block those that are there, for the warps that multiply. */
+#define ALL_THERE (~0u)
+
+/* What load_blocks does, by one warp, of keys in pages: a piece to a lane. The entries of a block are asked for when the keys of the one before are on their way, and looked at when its values are. */
 INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
     const attention_arguments *p = &g->call;
     const int q_bytes = s.groups * 64 * s.width * 2, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
-    const int group = tile.head / (int)p->shared_heads, rows = piece_rows(p, s), pieces = s.keys / rows, lane = threadIdx.x % 32, from = lane * rows;
+    const int group = tile.head / (int)p->shared_heads, rows = piece_rows(p, s), pieces = s.keys / rows, lane = threadIdx.x % 32, from = lane * rows, entries = s.keys / p->page;
     const bool loads = lane < pieces;
     ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
@@ -77,13 +101,12 @@ INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attentio
         mbarrier_arrive_expect(m.q_ring.full, q_bytes);
         load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, s.groups * 64, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
     }
-    int next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+    paged_piece piece = piece_at(p, walk.block * s.keys + from);
+    int64_t entry = loads && !walk.done ? ask_page(p, walk.segment, piece, walk.block * s.keys + from, rows) : -1;
 #pragma unroll 1
     while (!walk.done) {
-        const int slot = (walk.block * s.keys + from) % p->page, page = next < 0 ? p->pages : next;
-        const uint32_t there = __ballot_sync(0xffffffff, next >= 0);
-        walk_next(&walk, m);
-        next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+        const int found = loads ? page_of_entry(p, m, walk.segment, entry, walk.block * s.keys + from, rows) : -1, page = found < 0 ? p->pages : found, slot = piece.slot;
+        const uint32_t there = __ballot_sync(0xffffffff, !loads || found >= 0);
         ring_wait_empty(m.k_ring, turn);
         if (lane == 0) {
             st_shared_u32(m.notes + 4 * turn.stage, there);
@@ -91,6 +114,9 @@ INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attentio
         }
         __syncwarp();
         if (loads) load_piece((const tensor_map *)g->map_k, m.k + turn.stage * k_bytes + from * ROW_BYTES, ring_full(m.k_ring, turn.stage), s.keys, s.width, slot, group, page);
+        if (walk.block + 1 < walk.segment.end_block) piece_next(p, s, entries, &piece), walk.block++;
+        else walk_next(&walk, m), piece = piece_at(p, walk.block * s.keys + from);
+        entry = loads && !walk.done ? ask_page(p, walk.segment, piece, walk.block * s.keys + from, rows) : -1;
         ring_wait_empty(m.v_ring, turn);
         if (lane == 0) ring_expect_full(m.v_ring, turn, v_bytes);
         __syncwarp();

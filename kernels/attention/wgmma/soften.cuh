@@ -44,10 +44,10 @@ INLINE void hide_keys(const attention_arguments *p, const attention_shape s, con
     }
 }
 
-/* Scores of keys whose page is not there become -inf. there: the pieces of the block that are, a bit each. */
+/* Scores of keys whose page is not there become -inf. there: the pieces of the block that are, a bit each, and all bits behind them. */
 INLINE void hide_absent(const attention_arguments *p, const attention_shape s, uint32_t there, float *scores) {
-    const int rows = piece_rows(p, s), shift = __ffs(rows) - 1, pieces = s.keys / rows;
-    if (there == (uint32_t)((UINT64_C(1) << pieces) - 1)) return;
+    if (agreed(there == ALL_THERE)) return;
+    const int shift = __ffs(piece_rows(p, s)) - 1;
 #pragma unroll
     for (int i = 0; i < s.keys / 2; i++) {
         const int key = threadIdx.x % 4 * 2 + i / 4 * 8 + (i & 1);

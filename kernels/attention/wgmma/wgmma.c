@@ -103,8 +103,8 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
  * Those of general entries are of biases by query, of capped ones of one causal call each on an H100. Not measured: 256 wide but plain and capped. width: of heads at most. */
 typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
 /* Where keys and values are in blocks, so much of the share of plain ones: measured on an H200 (bench/results/h200/attention.md), of heads of 64 in fp8_1x128 alone. */
-static const double cached_shares[] = {[CACHED_NOT] = 1, [CACHED_E4M3] = 0.43, [CACHED_MXFP8] = 0.335, [CACHED_NVFP4] = 0.395};
-#define NARROW_CACHED_SHARE 0.45     /* 282 us where bf16 took 132 */
+static const double cached_shares[] = {[CACHED_NOT] = 1, [CACHED_E4M3] = 0.54, [CACHED_MXFP8] = 0.51, [CACHED_NVFP4] = 0.51};
+#define NARROW_CACHED_SHARE 0.63     /* 204 us where bf16 took 132 */
 static const tile_rate tile_rates[] = {
     {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
     {ATTENTION_PLAIN, 0, 192, 0.88, 5, 0},
@@ -371,7 +371,7 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     take_lse(&launch, run, g);
     take_tiles(run, e, heads, tiles, g);
     cuda_grid(&launch, e->stays && heads * tiles > run->chip->units ? run->chip->units : heads * tiles, 1, 1);
-    launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
+    launch.block[0] = (uint32_t)(e->cached != CACHED_NOT ? ATTENTION_CACHED_THREADS(e->groups) : ATTENTION_THREADS(e->groups, e->blocks));
     launch.overlaps = true;
     launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);

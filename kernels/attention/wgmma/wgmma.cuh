@@ -24,9 +24,9 @@
  * A bias of queries and keys in the operands' format (ATTENTION_TILED) comes in tiles by TMA, with the keys of a block, [queries, keys] smem; a mask of keys beside it as above. A warp reads
  * its part of the tile by ldmatrix, as scores lie in registers.
  *
- * Keys and values in blocks (blocks.cuh): all warps of the last warpgroup copy codes, and write what they are as bf16 to a stage.
+ * Keys and values in blocks (blocks.cuh): all warps of the last two warpgroups copy codes, and write what they are as bf16 to a stage.
  *
- * Registers: 72 and 216 where keys are in blocks; 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
+ * Registers: 48 and 208 where keys are in blocks, 56 and 200 of mxfp8; 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 #define KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 
@@ -76,8 +76,8 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         mbarrier_init(m.q_ring.full, 1);
-        ring_init(m.k_ring, s.stages, s.cached ? 4 : 1, 4 * s.groups);
-        ring_init(m.v_ring, s.stages, s.cached ? 4 : 1, 4 * s.groups);
+        ring_init(m.k_ring, s.stages, s.cached ? CACHED_THREADS / 32 : 1, 4 * s.groups);
+        ring_init(m.v_ring, s.stages, s.cached ? CACHED_THREADS / 32 : 1, 4 * s.groups);
         if (has_notes(s)) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }
@@ -93,8 +93,9 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
         __syncthreads();
     }
     const bool reads = has_notes(s) || s.paged;   /* masks or pages, by the warp that loads */
-    if (role == s.groups) {
-        if (s.cached) setmaxnreg_dec(72);
+    if (role >= s.groups) {
+        if (s.cached == CACHED_MXFP8) setmaxnreg_dec(56);
+        else if (s.cached) setmaxnreg_dec(48);
         else if (s.blocks == 1 && reads) setmaxnreg_dec(40);
         else if (s.blocks == 1) setmaxnreg_dec(24);
         if (has_notes(s) && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
@@ -105,7 +106,8 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
             else if (elect_one()) load_blocks(g, s, m, tile);
         }
     } else {
-        if (s.cached) setmaxnreg_inc(216);
+        if (s.cached == CACHED_MXFP8) setmaxnreg_inc(200);
+        else if (s.cached) setmaxnreg_inc(208);
         else if (s.blocks == 1 && reads) setmaxnreg_inc(232);
         else if (s.blocks == 1) setmaxnreg_inc(240);
         attend_tile(g, s, m, tile, role);

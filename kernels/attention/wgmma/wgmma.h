@@ -11,6 +11,9 @@ enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_WORK_BY
 
 /* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */
 #define ATTENTION_THREADS(groups, blocks) (128 * (groups) + ((blocks) > 1 ? 32 : 128))
+/* Where keys and values are in blocks, two warpgroups load: one warp to a scheduler waits for its own results most of the time. */
+enum { CACHED_THREADS = 256 };
+#define ATTENTION_CACHED_THREADS(groups) (128 * (groups) + CACHED_THREADS)
 
 /* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), a warpgroup's 64 queries (out) or, where thread blocks stay, a warp's 16; of biases: keys, queries, heads, batches, by the tile's queries. */
 typedef struct attention_wgmma_arguments {
