@@ -29,21 +29,24 @@ size_t cache_cuda_workspace(const kernel_run *run) {
     return 0;
 }
 
-/* Operand from into result to; columns: where those of its norm are found (kernel_norm_column). */
-typedef struct cache_way { int from, to; bool cached, turned; const kernel_norm *norm; int columns; } cache_way;
+/* The launch that a part belongs to (kernels/cache/README.md). */
+typedef enum cache_launch { IN_VECTORS, IN_ELEMENTS, IN_BLOCKS } cache_launch;
 
-/* The parts of a call; their number. */
-static int ways_of(const kernel_run *run, cache_way ways[CACHE_PARTS]) {
+/* Operand from into result to; columns: where those of its norm are found (kernel_norm_column). */
+typedef struct cache_way { int from, to; bool cached, turned; const kernel_norm *norm; int columns; cache_launch launch; } cache_way;
+
+/* The parts of a call, their launches apart; their number. */
+static int parts_of(const kernel_run *run, cache_way ways[CACHE_PARTS]) {
     const op_call *call = &run->call;
     int count = 0;
     if (call->op->id == OP_cache_write) {
-        ways[count++] = (cache_way){CACHE_Y, 0, true, false, NULL, 0};
+        ways[count++] = (cache_way){CACHE_Y, 0, true, false, NULL, 0, IN_ELEMENTS};
         return count;
     }
     const bool turned = op_operand(call, UPDATE_COS) != NULL;
-    ways[count++] = (cache_way){UPDATE_KEYS, 0, true, turned, run->heads[0], KERNEL_HEADS};
-    ways[count++] = (cache_way){UPDATE_VALUES, 1, true, false, NULL, 0};
-    if (op_operand(call, UPDATE_QUERIES) != NULL) ways[count++] = (cache_way){UPDATE_QUERIES, 2, false, true, run->heads[1], KERNEL_HEADS + 2};
+    ways[count++] = (cache_way){UPDATE_KEYS, 0, true, turned, run->heads[0], KERNEL_HEADS, IN_ELEMENTS};
+    ways[count++] = (cache_way){UPDATE_VALUES, 1, true, false, NULL, 0, IN_ELEMENTS};
+    if (op_operand(call, UPDATE_QUERIES) != NULL) ways[count++] = (cache_way){UPDATE_QUERIES, 2, false, true, run->heads[1], KERNEL_HEADS + 2, IN_ELEMENTS};
     return count;
 }
 
@@ -78,17 +81,57 @@ static bool lies_in_vectors(const kernel_run *run, const cache_way *way) {
     return lies_in_steps(from, elements) && lies_in_steps(to, elements);
 }
 
+static bool is_power_of_2(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+/* Rows of 16-bit elements in pieces of eight, which a power of two of a warp's lanes share. */
+static bool is_shared_by_lanes(const dw_tensor *from) {
+    const int64_t lanes = from->dims[3] / CUDA_VECTOR;
+    return (from->format == DW_FORMAT_bf16 || from->format == DW_FORMAT_f16) && from->dims[3] % CUDA_VECTOR == 0 && lanes <= 32 && is_power_of_2(lanes) && lies_in_steps(from, CUDA_VECTOR);
+}
+
+/* Rows that go into blocks in the launch of what lies in vectors. */
+static bool goes_in_lanes(const kernel_run *run, const cache_way *way) {
+    if (!is_in_blocks(run, way) || !chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(run->call.out[way->to]->data)) return false;
+    return is_shared_by_lanes(run->call.in[way->from]) && (!way->turned || turns_in_vectors(&run->call));
+}
+
+/* Of a part of the launch of what lies in vectors: so many lanes share a row; 0: none do. */
+static int64_t lanes_of(const kernel_run *run, const cache_way *way) { return way->norm != NULL || is_in_blocks(run, way) ? run->call.in[way->from]->dims[3] / CUDA_VECTOR : 0; }
+
 /* Elements that are moved at a time where nothing is looked at. */
 static int64_t words_of(const kernel_run *run, const cache_way *way, bool in_vectors) {
-    return in_vectors && !way->turned && way->norm == NULL ? 16 / (dw_format_bits(run->call.out[way->to]->format) / 8) : 1;
+    return in_vectors && !way->turned && lanes_of(run, way) == 0 ? 16 / (dw_format_bits(run->call.out[way->to]->format) / 8) : 1;
 }
 
 /* Units of a head. */
 static int64_t units_of(const kernel_run *run, const cache_way *way, bool in_vectors) {
     const int64_t cols = run->call.in[way->from]->dims[3], width = op_attr_int(run->call.attrs, OP_ATTR_width);
-    if (way->norm != NULL) return cols / CUDA_VECTOR;
+    if (in_vectors && lanes_of(run, way) > 0) return lanes_of(run, way);
     if (!way->turned) return cols / words_of(run, way, in_vectors);
     return in_vectors ? (op_attr_bool(run->call.attrs, OP_ATTR_interleaved) ? cols : cols - width / 2) / CUDA_VECTOR : cols - width / 2;
+}
+
+/* A row's lanes lie side by side in a warp: whatever is in front of them, and a token's units in all, are multiples of them. */
+static bool lanes_lie_together(const kernel_run *run, int count, const cache_way *ways) {
+    for (int i = 0; i < count; i++) {
+        if (ways[i].launch != IN_VECTORS || lanes_of(run, &ways[i]) == 0) continue;
+        for (int k = 0; k < count; k++)
+            if (ways[k].launch == IN_VECTORS && run->call.in[ways[k].from]->dims[1] * units_of(run, &ways[k], true) % lanes_of(run, &ways[i]) != 0) return false;
+    }
+    return true;
+}
+
+/* The parts of a call; their number. */
+static int ways_of(const kernel_run *run, cache_way ways[CACHE_PARTS]) {
+    const int count = parts_of(run, ways);
+    for (int i = 0; i < count; i++) {
+        const bool in_blocks = is_in_blocks(run, &ways[i]), in_vectors = in_blocks ? goes_in_lanes(run, &ways[i]) : lies_in_vectors(run, &ways[i]);
+        ways[i].launch = in_vectors ? IN_VECTORS : in_blocks ? IN_BLOCKS : IN_ELEMENTS;
+    }
+    if (lanes_lie_together(run, count, ways)) return count;
+    for (int i = 0; i < count; i++)
+        if (is_in_blocks(run, &ways[i])) ways[i].launch = IN_BLOCKS;
+    return count;
 }
 
 /* ---- norms of heads ---- */
@@ -97,25 +140,21 @@ static bool is_column_in_vectors(const dw_tensor *column, int64_t cols) {
     return column == NULL || (is_wide(column->format) && column->rank == 1 && column->dims[0] == cols && column->strides[0] == 1 && cuda_lies_at_16(column->data));
 }
 
-/* Rows of 16-bit elements whose pieces of eight are shared by a power of two of a warp's lanes. */
 static bool normalises_part(const kernel_run *run, const cache_way *way) {
-    const dw_tensor *from = run->call.in[way->from];
-    const int64_t cols = from->dims[3], lanes = cols / CUDA_VECTOR;
-    if (from->format == DW_FORMAT_f32 || !lies_in_vectors(run, way) || cols % CUDA_VECTOR != 0 || lanes > 32 || (lanes & (lanes - 1)) != 0) return false;
+    const int64_t cols = run->call.in[way->from]->dims[3];
+    if (!is_shared_by_lanes(run->call.in[way->from]) || way->launch != IN_VECTORS) return false;
     return is_column_in_vectors(way->norm->columns[0], cols) && is_column_in_vectors(way->norm->columns[1], cols);
 }
 
-/* A row's lanes lie side by side in a warp: whatever is in front of them, and a token's units in all, are multiples of them. */
 bool cache_cuda_normalises(const kernel_run *run) {
     cache_way ways[CACHE_PARTS];
     const int count = ways_of(run, ways);
+    bool any = false;
     for (int i = 0; i < count; i++) {
-        if (ways[i].norm == NULL) continue;
-        if (!normalises_part(run, &ways[i])) return false;
-        for (int k = 0; k < count; k++)
-            if (lies_in_vectors(run, &ways[k]) && run->call.in[ways[k].from]->dims[1] * units_of(run, &ways[k], true) % units_of(run, &ways[i], true) != 0) return false;
+        if (ways[i].norm != NULL && !normalises_part(run, &ways[i])) return false;
+        any = any || ways[i].norm != NULL;
     }
-    return true;
+    return !any || lanes_lie_together(run, count, ways);
 }
 
 static void take_column(kernel_launch *launch, const kernel_run *run, int index, cuda_array *column) {
@@ -128,7 +167,7 @@ static void take_norm(kernel_launch *launch, const kernel_run *run, const cache_
     take_column(launch, run, way->columns + 1, &norm->bias);
     norm->eps = (float)way->norm->eps;
     norm->by_count = (float)(1.0 / (double)cols);
-    norm->lanes = (int32_t)(cols / CUDA_VECTOR);
+    norm->is_there = true;
     norm->centred = way->norm->centred;
 }
 
@@ -145,6 +184,7 @@ static void take_part(kernel_launch *launch, const kernel_run *run, const cache_
     part->heads = from->dims[1];
     part->cols = from->dims[3] / words;
     part->units = units_of(run, way, in_vectors);
+    part->lanes = in_vectors ? (int32_t)lanes_of(run, way) : 0;
     if (way->norm != NULL) take_norm(launch, run, way, &part->norm);
     part->to_row = to->strides[0] / words;
     part->to_head = to->strides[1] / words;
@@ -189,20 +229,36 @@ static void take_places(kernel_launch *launch, const kernel_run *run, cache_argu
 
 static int64_t tokens_of(const op_call *call) { return call->in[call->op->id == OP_cache_update ? (int)UPDATE_ROW : (int)CACHE_ROW]->dims[0]; }
 
+/* Of a part that goes into blocks by lanes: places count rows of a cache that lies as a whole. */
+static void take_rows_in_blocks(kernel_launch *launch, const kernel_run *run, const cache_way *way, cache_part *part, cuda_rows *to) {
+    const dw_tensor *cache = run->call.out[way->to];
+    cuda_take_rows(launch, run, KERNEL_RESULT + way->to, true, to);
+    part->to_token = 1;
+    part->to_head = cache->dims[2];
+    part->to_row = part->to_head * cache->dims[1];
+}
+
 /* One launch for the parts that lie in vectors, or for the others. Few tokens are a block each, or several; many are taken in so many that each multiprocessor has eight blocks, which is what it holds
  * twice: fewer leave it waiting for memory, and more look at all tokens behind their own more often. */
 static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways, bool in_vectors) {
     kernel_launch launch;
     const int64_t full = 8 * (int64_t)run->chip->units;
-    static const char *const entries[2][2] = {{"cache_vectors", "cache_vectors_heads"}, {"cache_vectors_one", "cache_vectors_one_heads"}};
-    const bool heads = run->heads[0] != NULL || run->heads[1] != NULL;
-    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? entries[tokens_of(&run->call) == 1][heads] : "cache_elements", sizeof *a);
-    for (int i = 0; i < 2 * count; i++) {         /* those behind norms first, as their lanes lie together */
+    static const char *const entries[2][3] = {{"cache_vectors", "cache_vectors_heads", "cache_vectors_blocks"}, {"cache_vectors_one", "cache_vectors_one_heads", "cache_vectors_one_blocks"}};
+    bool normed = false, in_blocks = false;
+    for (int i = 0; in_vectors && i < count; i++) {
+        normed = normed || ways[i].norm != NULL;
+        in_blocks = in_blocks || (ways[i].launch == IN_VECTORS && is_in_blocks(run, &ways[i]));
+    }
+    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? entries[tokens_of(&run->call) == 1][in_blocks ? 2 : normed ? 1 : 0] : "cache_elements",
+                                     in_blocks ? sizeof(cache_blocks_arguments) : sizeof *a);
+    for (int i = 0; i < 2 * count; i++) {         /* those of lanes first, which lie together */
         const cache_way *way = &ways[i % count];
-        if ((way->norm != NULL) != (i < count) || is_in_blocks(run, way) || lies_in_vectors(run, way) != in_vectors) continue;
-        cache_part *part = &a->parts[a->count++];
+        if ((lanes_of(run, way) > 0) != (i < count) || way->launch != (in_vectors ? IN_VECTORS : IN_ELEMENTS)) continue;
+        cache_part *part = &a->parts[a->count];
         take_part(&launch, run, way, in_vectors, part);
+        if (is_in_blocks(run, way)) take_rows_in_blocks(&launch, run, way, part, &((cache_blocks_arguments *)(void *)a)->to[a->count]);
         a->units += part->heads * part->units;
+        a->count++;
     }
     if (a->units == 0) return DW_OK;
     take_places(&launch, run, a);
@@ -233,7 +289,7 @@ static dw_status launch_blocks(const kernel_run *run, kernel_launcher *launcher,
     cache_blocks_arguments *arguments = cuda_launch(&launch, "cache_blocks", "cache_blocks", sizeof *arguments);
     cache_arguments *a = &arguments->call;
     for (int i = 0; i < count; i++) {
-        if (!is_in_blocks(run, &ways[i])) continue;
+        if (ways[i].launch != IN_BLOCKS) continue;
         take_block_part(&launch, run, &ways[i], &a->parts[a->count], &arguments->to[a->count]);
         a->units += a->parts[a->count].heads * a->parts[a->count].units;
         a->count++;

@@ -4,21 +4,22 @@
 
 #include "kernels/gpu/arguments.h"
 
-/* A norm of each head's row in front of what turns it. lanes: that share a row, eight elements each, a power of two up to 32; 0: there is none. The data of weight or bias is 0 where it is absent. */
+/* A norm of each head's row in front of what turns it. The data of weight or bias is 0 where it is absent. */
 typedef struct cache_norm {
     cuda_array weight, bias;      /* of 16 bits or f32, side by side */
     float eps, by_count;
-    int32_t lanes, centred;
+    int32_t is_there, centred;
 } cache_norm;
 
-/* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned and there is no norm, or 16 bytes; else an element, or a pair. Strides
- * count elements; of what is moved in words, words. */
+/* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned and threads go by themselves, or 16 bytes; else an element, or a pair. Strides
+ * count elements; of what is moved in words, words; in vectors to a cache in blocks those of `to` count rows. lanes: so many threads share a head's row, eight elements each, a power of two up to 32: behind
+ * norms and into blocks; 0: each thread goes by itself. */
 typedef struct cache_part {
     cuda_array to, from;
     cache_norm norm;
     int64_t heads, units, cols;
     int64_t to_row, to_head, to_token, to_step, from_head, from_token, from_step;   /* row: of a cache; token: also from slot to slot */
-    int32_t cached, turned;       /* it goes to the place of its row and position; the first width elements are turned */
+    int32_t lanes, cached, turned;   /* it goes to the place of its row and position; the first width elements are turned */
 } cache_part;
 
 enum { CACHE_PARTS = 3, CACHE_TOKENS = 32 };
@@ -34,7 +35,8 @@ typedef struct cache_arguments {
     cuda_fault_place fault;
 } cache_arguments;
 
-/* Parts that go into caches in blocks: units are lanes, 32 for each CACHE_CHUNK columns of a head; strides of `to` count elements of a cache that lies as a whole. */
+/* Parts that go into caches in blocks. By cache_blocks.cu units are lanes, 32 for each CACHE_CHUNK columns of a head, and strides of `to` count elements of a cache that lies as a whole. In vectors a part
+ * that goes elsewhere has no columns of a block. */
 enum { CACHE_CHUNK = 128, CACHE_COPIES = 3 };
 typedef struct cache_blocks_arguments {
     cache_arguments call;
