@@ -78,6 +78,11 @@ def _check_host(what: str, *tensors: Tensor) -> None:
             raise Unsupported(f"deepwell op: {what} makes parts of a format on the CPU alone, a tensor is on '{tensor.device}': move it by .cpu()")
 
 
+def _round_up(count: int) -> int:
+    """To a power of two: each number in a graph makes a plan of its own."""
+    return 1 << (count - 1).bit_length()
+
+
 def _precision(precision: Optional[str]) -> Optional[str]:
     name = precision_name(precision)
     if name in (None, "fp32"):
@@ -168,9 +173,9 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str]
         right, turned = text.add("transpose b {order=[0,2,1]}"), True
     if name is not None:
         left, right = text.to(left, _operands()[name][0]), text.to(right, _operands()[name][1])
-    attributes = (["bt=true"] if turned else []) + ([f"padded={expected or max(a.shape[1], 1)}"] if padded else []) + [f"to={_NAMES[a.dtype]}"]
+    attributes = (["bt=true"] if turned else []) + ([f"padded={_round_up(max(min(expected or a.shape[1], a.shape[1]), 1))}"] if padded else []) + [f"to={_NAMES[a.dtype]}"]
     value = text.add(f"grouped_matmul {left}, {right}, offsets {{{','.join(attributes)}}}")
-    return _run(text.lines, {"a": a.reshape(-1, k) if padded else a, "b": b, "offsets": offsets.to(torch.int32)}, value).reshape(*a.shape[:-1], n)
+    return _run(text.lines, {"a": a.flatten(0, 1) if padded else a, "b": b, "offsets": offsets.to(torch.int32)}, value).reshape(*a.shape[:-1], n)
 
 
 @grouped_gemm.register_fake

@@ -138,7 +138,7 @@ static double l2_bytes(const problem *x) {
 
 /* Each wave of tiles reads its rows of a and columns of b. What both operands have stays in the cache if it fits, of groups those of one; else a wave finds nothing of the one before. */
 static double memory_bytes(const problem *x) {
-    const double of_group = x->p->m / x->row_groups * x->a_bytes + x->p->n / x->column_groups * x->b_bytes, all = of_group * x->groups, result = (double)x->p->m * x->p->n * x->p->result_bytes;
+    const double of_group = x->p->m / x->row_groups * x->a_bytes + x->p->n / x->column_groups * x->b_bytes, all = of_group * x->groups, result = (double)x->p->m * x->p->n * x->p->result_bytes + x->p->more_bytes;
     const double tiles_down = x->down / x->groups;
     if (of_group <= (double)x->chip->cache_bytes || x->at_once < 1) return all + result;
     double down = least(x->t->raster > 0 ? x->t->raster : tiles_down, least(tiles_down, x->at_once));

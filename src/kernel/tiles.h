@@ -50,7 +50,8 @@ typedef struct kernel_product {
     int scale_block;              /* elements of k with a scale of one byte; 0: none */
     bool k96;                     /* 4 bits by instructions of K = 96 */
     bool promotes;                /* sums of a k-block are added to others by threads */
-    double result_bytes;
+    double result_bytes;          /* of an element */
+    double more_bytes;            /* written besides results */
     int functions;                /* exponentials and the like for an element of the result */
 } kernel_product;
 

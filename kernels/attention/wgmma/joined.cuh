@@ -11,8 +11,8 @@
  *       the next block's scores are under way while the sums go to smem, two places in turn
  *   warps 9, 10            each has every other block: sums -> gmem, added to what other thread blocks have brought, where it is their turn
  *
- * Order. A block of queries has a counter: thread blocks add to its sums in the order of their keys, and each waits until those before it have added. The first one writes instead. So every sum has one order, and the bits
- * are the same from run to run. Nobody waits for ever: thread blocks take tiles' numbers from a counter as they come, and who adds earlier has a smaller number, so each waits for tiles alone that were taken before its own.
+ * Order. A block of queries has a counter: thread blocks add to its sums in the order of their keys, down or, in the last band, up, and each waits until those before it have added. The first one writes instead. So every sum has one order, and the bits
+ * are the same from run to run; in another batch, or on a chip of other size, a head may be in another band. Nobody waits for ever: thread blocks take tiles' numbers from a counter as they come, and who adds earlier has a smaller number, so each waits for tiles alone that were taken before its own.
  * And nobody waits long: upwards, with a causal mask or a window, thread blocks that begin together come to a block of queries two blocks after one another; else each is a turn behind the one before it, once.
  *
  * Sums of queries lie in gmem in fp32, as the threads hold them: 16 bytes of each of 128 threads side by side. A launch behind makes rows of them.

@@ -118,6 +118,7 @@ enum { LOAD_INSTRUCTIONS = 45 };
 static void bound_of(const groups_call *c, const groups_tile *tile, const kernel_run *run, kernel_tiles_bound *bound) {
     kernel_product product = {.m = (int64_t)c->rows, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                               .promotes = c->product.kind == KIND_E4M3_BLOCK, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
+    if (c->apart > 0) product.more_bytes = fmax(0, (double)c->m - c->rows) * (double)c->n_out * product.result_bytes;   /* zeros */
     kernel_tiles t = tcgen05_tiles(&tile->sizes, tile->swapped, run->post.count);
     t.load = LOAD_INSTRUCTIONS;
     t.raster = (int)band_of(c, tile, run->chip);

@@ -48,6 +48,8 @@ typedef struct groups_call {
     wgmma_kind kind;
     const groups_tile *tile;
     double us;
+    bool padded;                  /* rows of no group become zeros */
+    double result_bytes;          /* of an element */
 } groups_call;
 
 static bool runs(const groups_tile *t, const groups_call *c) {
@@ -70,7 +72,8 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
     double products = tail * ((double)base_ceil_div(c->k * wgmma_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
     const double share = wgmma_element_bytes(t->kind) == 1 ? 0.8 : 0.906;
     double bytes = 1e6 * c->busy * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (share * filled * chip_bytes_per_s(chip));
-    return start_us + (products > bytes ? products : bytes);
+    const double zeros = c->padded ? 1e6 * fmax(0, (double)c->m - c->rows) * (double)c->n_out * c->result_bytes / (0.906 * chip_bytes_per_s(chip)) : 0;
+    return start_us + (products > bytes ? products : bytes) + zeros;
 }
 
 /* The tile is that of all groups, also where the call is of a part of them. */
@@ -80,6 +83,8 @@ static groups_call call_of(const kernel_run *run) {
     groups_call c = {.m = a->dims[0], .n = b->dims[bn ? 2 : 1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post), .bn = bn};
     c.kind = wgmma_kind_of(a->format, b->format);
     c.rows = op_group_rows_expected(&run->call);
+    c.padded = op_attr_int(run->call.attrs, OP_ATTR_padded) > 0;
+    c.result_bytes = dw_format_bits(out->format) / 8.0;
     c.busy = fmax(1, op_groups_filled(&run->call));
     for (size_t i = 0; i < COUNT_OF(tiles) && c.m > 0; i++) {
         double us = runs(&tiles[i], &c) ? microseconds(&tiles[i], &c, run->chip) : -1;
