@@ -1,4 +1,4 @@
-/* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, of cache.cu for the parts whose rows do not lie so, and of cache_blocks.cu for caches in blocks. */
+/* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, of cache.cu for the parts whose rows do not lie so, and of cache_blocks.cu for other caches in blocks. */
 #include "kernels/cache/cache_cuda.h"
 
 #include "kernels/gpu/host/host.h"
@@ -50,22 +50,24 @@ static int parts_of(const kernel_run *run, cache_way ways[CACHE_PARTS]) {
     return count;
 }
 
-/* Does the tensor lie in steps of so many elements along all axes but the last, from a multiple of 16 bytes on? */
-static bool lies_in_steps(const dw_tensor *tensor, int64_t elements) {
-    if (!cuda_lies_at_16(tensor->data) || op_tensor_step(tensor, 0) > 1) return false;
-    for (int i = 0; i + 1 < tensor->rank; i++)
-        if (tensor->dims[i] > 1 && tensor->strides[i] % elements != 0) return false;
+/* Does the tensor lie in steps of so many elements along all axes but the last, from a multiple of 16 bytes on? Of an invariant run tokens have to, be there one or many. */
+static bool lies_in_steps(const kernel_run *run, const dw_tensor *tensor, int64_t elements) {
+    const int last = tensor->rank - 1;
+    if (!cuda_lies_at_16(tensor->data) || (tensor->dims[last] > 1 && tensor->strides[last] != 1)) return false;
+    for (int i = 0; i < last; i++)
+        if ((tensor->dims[i] > 1 || (run->invariant && i == last - 1)) && tensor->strides[i] % elements != 0) return false;
     return true;
 }
 
 static bool is_wide(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
 /* Do the angles lie in vectors, and is the width a whole number of them? */
-static bool turns_in_vectors(const op_call *call) {
+static bool turns_in_vectors(const kernel_run *run) {
+    const op_call *call = &run->call;
     const int64_t width = op_attr_int(call->attrs, OP_ATTR_width);
     for (int i = UPDATE_COS; i <= UPDATE_SIN; i++) {
         const dw_tensor *angle = call->in[i];
-        if (!is_wide(angle->format) || op_tensor_step(angle, 0) != 1 || !lies_in_steps(angle, CUDA_VECTOR)) return false;
+        if (!is_wide(angle->format) || op_tensor_step(angle, 0) != 1 || !lies_in_steps(run, angle, CUDA_VECTOR)) return false;
     }
     return (op_attr_bool(call->attrs, OP_ATTR_interleaved) ? width : width / 2) % CUDA_VECTOR == 0;
 }
@@ -77,22 +79,22 @@ static bool lies_in_vectors(const kernel_run *run, const cache_way *way) {
     if (is_in_blocks(run, way)) return false;
     const int64_t bytes = dw_format_bits(to->format) / 8, elements = way->turned ? CUDA_VECTOR : 16 / bytes;
     if (!chip_has(run->chip, CHIP_tma) || from->dims[3] % elements != 0) return false;
-    if (way->turned && (!is_wide(from->format) || !turns_in_vectors(&run->call))) return false;
-    return lies_in_steps(from, elements) && lies_in_steps(to, elements);
+    if (way->turned && (!is_wide(from->format) || !turns_in_vectors(run))) return false;
+    return lies_in_steps(run, from, elements) && lies_in_steps(run, to, elements);
 }
 
 static bool is_power_of_2(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 /* Rows of 16-bit elements in pieces of eight, which a power of two of a warp's lanes share. */
-static bool is_shared_by_lanes(const dw_tensor *from) {
+static bool is_shared_by_lanes(const kernel_run *run, const dw_tensor *from) {
     const int64_t lanes = from->dims[3] / CUDA_VECTOR;
-    return (from->format == DW_FORMAT_bf16 || from->format == DW_FORMAT_f16) && from->dims[3] % CUDA_VECTOR == 0 && lanes <= 32 && is_power_of_2(lanes) && lies_in_steps(from, CUDA_VECTOR);
+    return (from->format == DW_FORMAT_bf16 || from->format == DW_FORMAT_f16) && from->dims[3] % CUDA_VECTOR == 0 && lanes <= 32 && is_power_of_2(lanes) && lies_in_steps(run, from, CUDA_VECTOR);
 }
 
 /* Rows that go into blocks in the launch of what lies in vectors. */
 static bool goes_in_lanes(const kernel_run *run, const cache_way *way) {
     if (!is_in_blocks(run, way) || !chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(run->call.out[way->to]->data)) return false;
-    return is_shared_by_lanes(run->call.in[way->from]) && (!way->turned || turns_in_vectors(&run->call));
+    return is_shared_by_lanes(run, run->call.in[way->from]) && (!way->turned || turns_in_vectors(run));
 }
 
 /* Of a part of the launch of what lies in vectors: so many lanes share a row; 0: none do. */
@@ -142,7 +144,7 @@ static bool is_column_in_vectors(const dw_tensor *column, int64_t cols) {
 
 static bool normalises_part(const kernel_run *run, const cache_way *way) {
     const int64_t cols = run->call.in[way->from]->dims[3];
-    if (!is_shared_by_lanes(run->call.in[way->from]) || way->launch != IN_VECTORS) return false;
+    if (!is_shared_by_lanes(run, run->call.in[way->from]) || way->launch != IN_VECTORS) return false;
     return is_column_in_vectors(way->norm->columns[0], cols) && is_column_in_vectors(way->norm->columns[1], cols);
 }
 

@@ -106,9 +106,9 @@ INLINE float lanes_sum(const cache_part *p, float x) {
 }
 
 INLINE float sum_of_piece(const float x[PIECE]) {
-    float sum = x[0];
+    float sum = 0;
 #pragma unroll
-    for (int i = 1; i < PIECE; i++) sum += x[i];
+    for (int i = 0; i < PIECE; i++) sum += x[i];
     return sum;
 }
 INLINE float squares_of_piece(const float x[PIECE]) {
@@ -262,6 +262,7 @@ INLINE void run_only(const bool heads, const cache_arguments *a, const cache_tar
     norm_words columns;
     if (heads && i < (uint32_t)a->units && a->parts[item.part].lanes > 0) columns = bring_columns(&a->parts[item.part], &item);
     grid_wait();
+    if (targets->blocks != 0 && blockIdx.y == 0 && threadIdx.x < (unsigned)a->count) second_of(&targets->blocks[threadIdx.x]);   /* of a token that goes nowhere, too */
     while (i < (uint32_t)a->units) {
         const cache_part *p = &a->parts[item.part];
         const bool normed = heads && p->lanes > 0, halves = !normed && is_in_halves(a, p, &item);

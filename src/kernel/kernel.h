@@ -85,7 +85,7 @@ typedef struct kernel_run {
     op_post_list post;
     unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
     unsigned given_in;                /* bit i: operand i is an input of the run, or a view of one: it is there before the first launch, and none writes it */
-    bool adds_tokens;                 /* of attention: keys and values are caches, into which launches of the run write its tokens alone, those of operands row and position, each into its slot */
+    bool adds_tokens;                 /* of attention: keys and values are caches, into which launches of the run write its tokens alone, those of operands row, position and table, each into its slot */
     const dw_tensor *came[2];         /* of operands that come as rows of bf16, made in front of the kernel: what they were made of, whose factors of rows, columns and tensors are still to
                                        * be applied; NULL: they come as they are */
     bool quantises;                   /* operand 0 comes plain: the kernel quantises it itself, to this format, which is what the product is of */
@@ -312,7 +312,7 @@ const char *kernel_no_variants(const kernel_problem *problem, int index);
  * (OP_TRAIT_UPDATES) the one that the result is the new value of. -1: none, as of a row that may be run by a way that says so (KERNEL_WAY_UNALIASED). ways: of the row; format: of the result. */
 int kernel_in_place(const kernel_row *row, uint32_t ways, dw_format format, int result);
 
-/* Does the row do norms whose bits are those of products that normalise their operand, and of writes of caches that normalise keys and queries? */
+/* Does the row do norms whose bits are those of products that normalise their operand, and, where rows are few, of writes of caches that normalise keys and queries? */
 bool kernel_is_norm_of_products(const kernel_row *row);
 
 /* May the row do norms of keys and queries (kernel_run.heads), and does it those of this run? */

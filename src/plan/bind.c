@@ -24,14 +24,18 @@ static unsigned given_operands(const ir_node *node)
     return given;
 }
 
-/* Is value a state that a write of the attention's own tokens becomes in place? */
+static const ir_value *operand_of(const ir_node *node, int i) { return i < node->n_in ? ir_in(node, i) : NULL; }
+
+/* Is value a state that a write of the attention's own tokens becomes in place, in the same pages? */
 static bool is_added_to(const ir_node *attention, const ir_value *value)
 {
     const ir_node *write = value->kind == IR_RESULT ? value->node : NULL;
     const plan_value *v = plan_value_of(value);
     if (write == NULL || v->view || v->base == NULL || v->base->value->kind != IR_STATE) return false;
-    if (write->op == OP_cache_write) return ir_in(write, CACHE_ROW) == ir_in(attention, ATTENTION_ROW) && ir_in(write, CACHE_POSITION) == ir_in(attention, ATTENTION_POSITION);
-    return write->op == OP_cache_update && ir_in(write, UPDATE_ROW) == ir_in(attention, ATTENTION_ROW) && ir_in(write, UPDATE_POSITION) == ir_in(attention, ATTENTION_POSITION);
+    if (write->op != OP_cache_write && write->op != OP_cache_update) return false;
+    const bool both = write->op == OP_cache_update;
+    return operand_of(write, both ? (int)UPDATE_ROW : (int)CACHE_ROW) == ir_in(attention, ATTENTION_ROW) && operand_of(write, both ? (int)UPDATE_POSITION : (int)CACHE_POSITION) == ir_in(attention, ATTENTION_POSITION) &&
+           operand_of(write, both ? (int)UPDATE_TABLE : (int)CACHE_TABLE) == operand_of(attention, ATTENTION_TABLE);
 }
 
 static bool adds_tokens(const ir_node *node)

@@ -258,7 +258,10 @@ static bool takes_all(const plan_binding *binding, const plan_plain *plain) {
 enum { HEAD_VIEWS = 8 };
 typedef struct head_views { const plan_value *values[HEAD_VIEWS]; dw_tensor tensors[HEAD_VIEWS]; size_t offsets[HEAD_VIEWS]; int count; } head_views;
 
-/* The same views of what the norm reads. *is_one: they are that, and rows are whole. */
+/* Is the last axis a norm's row, side by side? A view of such that has no other last axis takes rows as a whole. */
+static bool has_rows(const dw_tensor *tensor, int64_t cols) { return tensor->dims[tensor->rank - 1] == cols && tensor->strides[tensor->rank - 1] == 1; }
+
+/* The same views of what the norm reads. *is_one: they are that, and rows are whole in each of them. */
 static dw_status see_heads(const plan_binding *binding, const plan_plain *plain, head_views *views, bool *is_one) {
     const ir_node *update = binding->plan->steps[plain->read].node;
     dw_tensor base = binding->tensors[plain->source->index];
@@ -272,9 +275,11 @@ static dw_status see_heads(const plan_binding *binding, const plan_plain *plain,
     for (int i = views->count; i-- > 0;) {
         TRY(plan_see_view(binding, views->values[i], &base, &views->tensors[i], &views->offsets[i], is_one));
         if (!*is_one) return DW_OK;
+        *is_one = has_rows(&base, cols) && has_rows(&views->tensors[i], cols);
+        if (!*is_one) return DW_OK;
         base = views->tensors[i];
     }
-    *is_one = base.rank == 4 && base.dims[3] == cols && base.strides[3] == 1;
+    *is_one = base.rank == 4 && has_rows(&base, cols);
     return DW_OK;
 }
 
@@ -286,15 +291,25 @@ static size_t head_offset(const plan_binding *binding, const plan_plain *plain, 
     return offset;
 }
 
+/* An operand at the address that it has beside its memory's first byte. */
+static dw_tensor placed_operand(const plan_binding *binding, const ir_value *value) {
+    dw_tensor tensor = binding->tensors[plan_value_of(value)->index];
+    size_t offset = 0;
+    for (const plan_value *v = plan_value_of(value); v->view; v = v->base) offset += binding->offsets[v->index];
+    tensor.data = (uint8_t *)4096 + offset;
+    return tensor;
+}
+
 /* The update does the norm where its kernel can: of a value that has no other memory than its source's then. */
 static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
     const plan *plan = binding->plan;
     plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
     const int which = plain->heads == UPDATE_QUERIES;
-    const dw_tensor *in[UPDATE_OPERANDS];
+    const ir_node *update = plan->steps[plain->read].node;
+    const dw_tensor *in[UPDATE_OPERANDS] = {NULL};
     kernel_run run = read->run;
     head_views views;
-    dw_tensor operand;
+    dw_tensor operand, placed[UPDATE_OPERANDS];
     bool is_one;
     made->run.passes = false;
     if (binding->holds_values || plain->value->base != NULL || !is_our_own(plain->source) || !are_our_own(plan->steps[plain->read].node)) return DW_OK;
@@ -303,7 +318,11 @@ static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
     take_norm(binding, plan->steps[plain->made].node, &read->heads[which]);
     operand = views.count > 0 ? views.tensors[0] : binding->tensors[plain->source->index];
     operand.data = (uint8_t *)4096 + head_offset(binding, plain, &views);
-    memcpy(in, run.call.in, (size_t)run.call.n_in * sizeof *in);
+    for (int i = 0; i < run.call.n_in; i++) {
+        if (run.call.in[i] == NULL) continue;
+        placed[i] = placed_operand(binding, ir_in(update, i));
+        in[i] = &placed[i];
+    }
     in[plain->heads] = &operand;
     run.call.in = in;
     run.heads[which] = &read->heads[which];

@@ -392,6 +392,34 @@ static void few_rows_are_normalised_by_the_product(void **state) {
     }
 }
 
+/* What the write of caches reads has a norm's rows side by side only where no view between has cut them or has put another axis in their place. */
+static void norms_whose_rows_are_cut_keep_their_launch(void **state) {
+    dw_context *context = *state;
+    static const char cut[] = "graph c\n  symbol s 1..64\n  input x bf16[1,s,256]\n  input row i64[s]\n  input position i64[s]\n  param n bf16[64]\n  state keys bf16[2,3,32,64]\n  state values bf16[2,3,32,64]\n"
+                              "  %1 = neg x\n  %2 = reshape %1 {shape=[1,s,4,64]}\n  %3 = rms_norm %2, n {eps=1e-6}\n  %4 = reshape %3 {shape=[1,s,256]}\n  %5 = slice %4 {axis=2,start=32,end=224,step=1}\n"
+                              "  %6 = reshape %5 {shape=[1,s,3,64]}\n  %7 = transpose %6 {order=[0,2,1,3]}\n  %8 = slice %1 {axis=2,start=0,end=192,step=1}\n  %9 = reshape %8 {shape=[1,s,3,64]}\n"
+                              "  %10 = transpose %9 {order=[0,2,1,3]}\n  %11, %12 = cache_update keys, values, %7, %10, row, position\n"
+                              "  %13 = attention %10, %11, %12, -, -, -, row, position {scale=0.125,causal=true}\n  next keys %11\n  next values %12\n  output y %13\n";
+    static const char across[] = "graph a\n  symbol s 1..64\n  input x bf16[1,s,64,64]\n  input row i64[s]\n  input position i64[s]\n  param n bf16[64]\n  state keys bf16[2,64,32,64]\n  state values bf16[2,64,32,64]\n"
+                                 "  %1 = neg x\n  %2 = transpose %1 {order=[0,1,3,2]}\n  %3 = rms_norm %2, n {eps=1e-6}\n  %4 = transpose %3 {order=[0,3,1,2]}\n  %5 = transpose %1 {order=[0,2,1,3]}\n"
+                                 "  %6, %7 = cache_update keys, values, %4, %5, row, position\n  %8 = attention %5, %6, %7, -, -, -, row, position {scale=0.125,causal=true}\n"
+                                 "  next keys %6\n  next values %7\n  output y %8\n";
+    static const char *const graphs[] = {cut, across};
+    for (size_t i = 0; i < COUNT_OF(graphs); i++) {
+        const chip_caps chip = chip_of(context, "h200");
+        plan *made = plan_for_chip(context, graphs[i], &chip, NULL);
+        plan_binding binding;
+        ok(context, plan_binding_create(context, made, &binding));
+        for (int64_t tokens = 1; tokens < 64; tokens += 39) {
+            ok(context, plan_bind(&binding, &tokens));
+            for (int k = made->load_count; k < made->step_count; k++)
+                if (binding.calls[k].run.heads[0] != NULL || binding.calls[k].run.heads[1] != NULL) fail_msg("graph %zu, %lld tokens: step %d does the norm", i, (long long)tokens, k);
+        }
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 /* The write of caches does the norms of keys and queries in front of it, and reads what they read, of one token and of many; not where rows have no power of two of pieces, where something else reads the
  * norm's result, where a caller's memory may begin anywhere, or where the norm has another kernel. */
 static void norms_of_heads_are_done_by_the_write_of_caches(void **state) {
@@ -695,6 +723,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_of_heads_are_done_by_the_write_of_caches, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_whose_rows_are_cut_keep_their_launch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_norm_writes_its_result_in_blocks_besides, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),

@@ -58,6 +58,25 @@ INLINE int own_block(const attention_decode_arguments *g, const decode_tile *til
 /* Where a block of 16 slots lies, whose page may not be there. */
 INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
 
+/* The same while nothing may be written, a fault neither. row -2: the table says what cannot be. */
+enum { CANNOT_BE = -2 };
+INLINE attention_slot early_block_at(const attention_arguments *p, const decode_tile *tile, int slot) {
+    attention_slot at = {tile->view.cache, slot};
+    if (p->page == 0) return at;
+    const int index = slot / p->page;
+    const int64_t page = load_int(&p->table, at.row * p->table_strides[0] + index * p->table_strides[1]);
+    at.row = page >= -1 && page < p->pages ? (int)page : (int)CANNOT_BE;
+    at.slot = slot - index * p->page;
+    return at;
+}
+
+/* Is there nothing to complain of in the row and the position of a query alone? */
+INLINE bool is_good_query(const attention_arguments *p) {
+    const int64_t row = load_int(&p->row, 0), position = load_int(&p->position, 0);
+    const int64_t room = p->page != 0 ? p->keys : INT64_MAX, of_mask = p->mask_keys > 0 ? p->mask_keys : room, of_bias = p->bias_keys > 0 ? p->bias_keys : room;
+    return row >= -1 && row < p->cache_rows && position < room && position < of_mask && position < of_bias;
+}
+
 /* By one lane. Behind the last page, of one that is not there, are zeros. */
 INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
     const int row = at.row < 0 ? g->call.pages : at.row, slot = at.slot;
@@ -205,21 +224,26 @@ INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scal
 }
 
 /* A warp's turns of the keys. */
-INLINE void attend(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
+INLINE void attend(const attention_decode_arguments *g, const decode_shape s, const bool early, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
     int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
     const ring_barriers ring = ring_of(s, m, warp);
     uint32_t data = m.ring + warp * s.stages * stage_bytes(s), scales = m.scales + warp * s.stages * scale_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
     uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
-    const int own = own_block(g, tile);
+    uint32_t late = early ? 0 : ~0u;   /* bit i: block i waits for the launches in front */
+    const attention_slot own = early && steps > 0 ? early_block_at(&g->call, tile, own_block(g, tile)) : (attention_slot){-1, 0};
 #pragma unroll 1
-    for (int way = g->early ? 0 : 1; way < 2; way++) {        /* early ones, all others */
-        if (way == 1 && g->early) grid_wait();
+    for (int way = early ? 0 : 1; way < 2; way++) {        /* early ones, all others */
+        if (way == 1 && early) grid_wait();
 #pragma unroll 1
         for (int i = 0; i < min(s.stages, steps); i++) {
             const int slot = first_slot(walk, first + i * WARPS);
-            if (g->early && (slot == own) != (way == 1)) continue;
-            attention_slot at = block_at(&g->call, tile, slot);
+            if (way == 1 && (late >> i & 1) == 0) continue;
+            const attention_slot at = way == 0 ? early_block_at(&g->call, tile, slot) : block_at(&g->call, tile, slot);
+            if (way == 0 && (at.row == CANNOT_BE || (at.row == own.row && at.slot == own.slot))) {
+                late |= 1u << i;
+                continue;
+            }
             gone |= (uint32_t)(at.row < 0) << i;
             if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
         }
@@ -416,10 +440,11 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     __syncwarp();
     decode_tile tile = tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
     grid_release();
-    if (!g->early) grid_wait();
+    const bool early = g->early && is_good_query(&g->call);
+    if (!early) grid_wait();
     see_tile(&g->call, &tile);
     decode_walk walk = walk_of(g, tile.view, rank);
-    attend(g, s, m, &tile, &walk, &rows, sums);
+    attend(g, s, early, m, &tile, &walk, &rows, sums);
     join_warps(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
     barrier_of_blocks(g->splits);
     weigh_blocks(g, s, m, &tile);
