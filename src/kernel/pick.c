@@ -291,12 +291,13 @@ double kernel_run_seconds(const kernel_row *row, const kernel_problem *problem, 
 
 /* ---- workspace ---- */
 
-/* Ways of a rank are reached where no way of a lower one takes the call, so the first rank that has one for these rows ends the list. *found: there is one. */
+/* Of the ways that do what the run asks for, which others have no say in. Ways of a rank are reached where no way of a lower one takes the call, so the first rank that has one for these rows ends the list.
+ * *found: there is one. */
 static size_t ways_workspace(const asked *a, bool limited, bool *found) {
     size_t most = 0;
     int ends = INT_MAX;
     for (int i = 0; i < a->row->way_count && a->row->ways[i].rank <= ends; i++) {
-        if ((a->run->ways >> i & 1) == 0) continue;
+        if (!is_asked(a, i)) continue;
         const kernel_way *way = &a->row->ways[i];
         const int64_t rows = limited ? most_rows(a, way) : INT64_MAX;
         composed c;

@@ -392,6 +392,35 @@ static void few_rows_are_normalised_by_the_product(void **state) {
     }
 }
 
+/* Sessions reserve scratch for the fewest and the most rows: no number between them takes more, also where few rows are normalised or quantised by the product, and more of them by other kernels. */
+static void scratch_is_largest_at_an_end(void **state) {
+    dw_context *context = *state;
+    static const char *const graphs[] = {
+        "graph f\n  symbol m 1..4096\n  input x bf16[m,4096]\n  param w fp8_128x128[28672,4096]\n  param v fp8_128x128[4096,14336]\n  %1 = quantize x {to=fp8_1x128}\n"
+        "  %2 = matmul %1, w {bt=true,post=\"swiglu\",to=fp8_1x128}\n  %3 = matmul %2, v {bt=true,to=bf16}\n  output y %3\n",
+        "graph x\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w mxfp8[4096,2048]\n  param v mxfp8[2048,2048]\n  %1 = rms_norm x, s {eps=1e-5,to=mxfp8}\n"
+        "  %2 = matmul %1, w {bt=true,post=\"swiglu\",to=mxfp8}\n  %3 = matmul %2, v {bt=true,to=bf16}\n  output y %3\n",
+        "graph b\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[4096,2048]\n  %1 = rms_norm x, s {eps=1e-5}\n  %2 = matmul %1, w {bt=true,post=\"swiglu\"}\n  output y %2\n",
+    };
+    static const int64_t rows[] = {1, 4096, 2, 3, 4, 7, 8, 9, 31, 64, 127, 128, 129, 255, 256, 257, 1000, 2047};
+    static const char *const chips[] = {"h200", "b200", "rtx5090"};
+    for (size_t i = 0; i < COUNT_OF(graphs) * COUNT_OF(chips); i++) {
+        const chip_caps chip = chip_of(context, chips[i % COUNT_OF(chips)]);
+        plan *made = plan_for_chip(context, graphs[i / COUNT_OF(chips)], &chip, NULL);
+        plan_binding binding;
+        size_t most = 0;
+        ok(context, plan_binding_create(context, made, &binding));
+        for (size_t k = 0; k < COUNT_OF(rows); k++) {
+            ok(context, plan_bind(&binding, &rows[k]));
+            plan_size_scratch(&binding, NULL, NULL);
+            if (k < 2 && binding.scratch_bytes > most) most = binding.scratch_bytes;
+            if (binding.scratch_bytes > most) fail_msg("graph %zu, %s: %lld rows take %zu bytes, the ends %zu", i / COUNT_OF(chips), chips[i % COUNT_OF(chips)], (long long)rows[k], binding.scratch_bytes, most);
+        }
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 /* What the write of caches reads has a norm's rows side by side only where no view between has cut them or has put another axis in their place. */
 static void norms_whose_rows_are_cut_keep_their_launch(void **state) {
     dw_context *context = *state;
@@ -724,6 +753,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_of_heads_are_done_by_the_write_of_caches, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_whose_rows_are_cut_keep_their_launch, setup, teardown),
+        cmocka_unit_test_setup_teardown(scratch_is_largest_at_an_end, setup, teardown),
         cmocka_unit_test_setup_teardown(a_norm_writes_its_result_in_blocks_besides, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
