@@ -88,7 +88,7 @@ static bool is_loadable(const char *image, int arch) {
         for (const char *at = images[i].architectures; *at != '\0'; at += *at == ' ') {
             char *end;
             const int code = (int)strtol(at, &end, 10);
-            if (*end == 'a' ? arch == code : *end == 'f' ? arch / 10 == code / 10 && arch >= code : arch >= code) return true;
+            if (*end == 'a' ? arch == code : *end == 'f' || *end == 'p' ? arch / 10 == code / 10 && arch >= code : arch >= code) return true;
             at = end + strcspn(end, " ");
         }
     }
