@@ -327,6 +327,15 @@ size_t kernel_workspace(const kernel_row *row, const kernel_run *run) {
 
 /* ---- running ---- */
 
+/* 1 + the variant of the way that was measured. 0: none was, or these sizes are beyond it, as more rows are than a tile's columns: the way chooses by itself. */
+static int variant_of(const asked *a, const kernel_way *way) {
+    const kernel_tuned *tuned = tuned_of(a);
+    kernel_run own = *a->run;
+    if (tuned == NULL || tuned->way != way || tuned->variant < 0) return 0;
+    own.variant = tuned->variant + 1;
+    return kernel_size_refusal(way, &own, NULL) == NULL ? own.variant : 0;
+}
+
 dw_status kernel_execute(const kernel_row *row, const kernel_run *run) {
     if (!is_quantised(row, run)) return row->run(run);
     quantised_runs runs;
@@ -344,8 +353,7 @@ dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_laun
     if (run->ways == 0) return base_fail(run->call.context, DW_INTERNAL, "%s is run without any of its ways", row->name);
     const asked a = ask(row, run);
     TRY(pick(&a, &way));
-    const kernel_tuned *tuned = tuned_of(&a);
-    own.variant = tuned != NULL && tuned->way == way ? tuned->variant + 1 : 0;
+    own.variant = variant_of(&a, way);
     compose(way, &own, &c);
     return composed_shape(&c, launcher);
 }
