@@ -26,11 +26,9 @@ demo:
 # threads under the thread sanitizer. Of what is long, another tenth for each commit (CONTRIBUTING.md, "Tests").
 test:
 	$(MAKE) setup
-	$(MAKE) all
-	scripts/fixtures.sh
+	scripts/fixtures.sh & fixtures=$$!; $(MAKE) all; built=$$?; wait $$fixtures && exit $$built    # one process, beside the compilers
 	$(CTEST) --test-dir $(BUILD)
-	$(MAKE) test-sanitized
-	$(MAKE) test-threads
+	$(MAKE) -j 2 test-sanitized test-threads
 
 # Not again: what tests text, headers, documents and what is installed, and what spends its time in Python.
 test-sanitized:

@@ -94,6 +94,36 @@ def orders_nothing(text, line):
     return behind is not None and ahead is not None and alone and not behind & ahead
 
 
+def registers_of_products(lines, line):
+    """Those of the products that follow a wgmma.fence."""
+    used = set()
+    for one in lines[line:]:
+        if one.startswith(("wgmma.fence", "wgmma.wait_group", "ret")):
+            break
+        if one.startswith("wgmma.mma_async"):
+            used.update(re.findall(r"%\w+", " ".join(re.findall(r"\{([^}]*)\}", one))))
+    return used
+
+
+def is_fenced_on_every_way(text, line):
+    """On every way to the wgmma.fence of that line there is another one behind the last instruction of threads that reads or writes a register of the products that follow."""
+    lines = body(text)
+    used = registers_of_products(lines, line)
+    _, before = ways(lines)
+    if not used or "brx" in text:
+        return False
+    seen, left = set(), list(before[line - 1])
+    while left:
+        at = left.pop()
+        if at in seen or (lines[at].startswith("wgmma.fence") and at != line - 1):
+            continue
+        seen.add(at)
+        if (not before[at] and lines[at]) or (not lines[at].startswith("wgmma.") and used & set(re.findall(r"%\w+", lines[at]))):
+            return False
+        left += before[at]
+    return True
+
+
 def is_fenced_before(text, line):
     """Every way to the wgmma.fence of that line comes by the one before it in the text, and what stands between the two touches no register of the products that follow."""
     lines = body(text)
@@ -104,12 +134,7 @@ def is_fenced_before(text, line):
     inner = {LABEL.match(lines[i])[1] for i in between if LABEL.match(lines[i])}
     if any(m[1] in inner for i, one in enumerate(lines) if i not in between and (m := BRANCH.match(one))) or "brx" in text:
         return False
-    used = set()
-    for one in lines[line:]:
-        if one.startswith(("wgmma.fence", "wgmma.wait_group", "ret")):
-            break
-        if one.startswith("wgmma.mma_async"):
-            used.update(re.findall(r"%\w+", " ".join(re.findall(r"\{([^}]*)\}", one))))
+    used = registers_of_products(lines, line)
     for i in between:
         written = re.match(r"(?:@!?%?\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%\w+)", lines[i])
         if written and used & set(re.findall(r"%\w+", written[1])):

@@ -112,7 +112,7 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
     """Why the mutant changes nothing, or None. A descriptor, swizzle, scale: the products are the same, read the same places and write the same. A barrier: the
     CTA is one warp, which executes in order; or between it and the next one nothing touches memory but initialisations of mbarriers and allocations, so that the
     next one orders all that it orders; or what comes between the barriers before and behind it and itself touches other shared variables on its two sides (flow.py). A wgmma.fence: every
-    way to it comes by the one before, and nothing between touches what its products use. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides,
+    way to it comes by the one before, and nothing between touches what its products use; or on every way there is another one behind the last touch of that. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides,
     or right behind which, are allocations alone, which are synchronous (9.7.16.6.1) and ordered by barriers. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
     is none; what the registers get does not depend on it (9.7.16.6.4.5). A fence.mbarrier_init where no CTA talks to another: copies reach mbarriers by the generic proxy (9.7.9.25), which barriers
     order; or in front of an arrival at the cluster's barrier that releases what was initialised."""
@@ -133,7 +133,7 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
         arrival = re.search(r"barrier\.cluster\.arrive[\w.]*", "\n".join(case.text.split("\n")[line:]))
         if arrival and "relaxed" not in arrival[0]:
             return "the cluster's barrier tells"
-    if op.startswith("wgmma.fence") and flow.is_fenced_before(case.text, line):
+    if op.startswith("wgmma.fence") and (flow.is_fenced_before(case.text, line) or flow.is_fenced_on_every_way(case.text, line)):
         return "the fence before it covers the same"
     if op.startswith("tcgen05.fence") and case.text.count("tcgen05.fence") == 1 and not re.search(r"mbarrier\.(try|test)_wait[\w.]*\.relaxed", case.text):
         return "ordered by waits"
