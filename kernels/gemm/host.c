@@ -128,7 +128,8 @@ void matmul_take_groups(kernel_launch *launch, const kernel_run *run, int64_t fi
 
 static bool has_block_scales(dw_format format) { return dw_format_is_block(format) && num_info(format)->cols > 0; }
 
-static void take_scales(kernel_launch *launch, const dw_tensor *x, int operand, matmul_scales *scales) {
+void matmul_take_scales(kernel_launch *launch, const kernel_run *run, int operand, matmul_scales *scales) {
+    const dw_tensor *x = run->call.in[operand];
     const num_format *info = num_info(x->format);
     num_parts parts;
     num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
@@ -149,5 +150,5 @@ void matmul_take_rows(kernel_launch *launch, const kernel_run *run, int operand,
     *rows = (matmul_rows){.format = matmul_format(info->element), .scale = scaled ? matmul_format(info->scale) : MATMUL_FORMAT_COUNT, .block = scaled ? info->cols : 1,
                           .row_bytes = (int64_t)num_row_bytes(x->format, x->dims[x->rank - 1])};
     cuda_slot(launch, KERNEL_SLOT_DATA, operand, &rows->data, 0);
-    if (scaled) take_scales(launch, x, operand, &rows->scales);
+    if (scaled) matmul_take_scales(launch, run, operand, &rows->scales);
 }

@@ -18,7 +18,8 @@ void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int firs
 /* Groups first to end - 1 of a grouped_matmul, whose offsets are operand 2; the last ones' launch clears what belongs to none. */
 void matmul_take_groups(kernel_launch *launch, const kernel_run *run, int64_t first, int64_t end, matmul_groups *groups);
 
-/* Rows of operand 0 or 1 and the places of their block scales. */
+/* The places of the block scales of operand 0 or 1, which has some; and its rows with them. */
+void matmul_take_scales(kernel_launch *launch, const kernel_run *run, int operand, matmul_scales *scales);
 void matmul_take_rows(kernel_launch *launch, const kernel_run *run, int operand, matmul_rows *rows);
 
 #endif

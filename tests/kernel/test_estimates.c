@@ -44,7 +44,21 @@ static const measured_line products[] = {
     {"matmul fp8_1x128[512,7168] fp8_128x128[4096,7168] bt=true to=bf16", 27.2},
     {"matmul mxfp8[4096,4096] mxfp8[4096,4096] bt=true to=bf16", 209},
     {"matmul mxfp8[512,4096] mxfp8[4096,4096] bt=true to=bf16", 46.6},
-    {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 32.7},
+};
+
+/* Of up to 128 rows by weights that are decoded where they are multiplied, in a graph of such calls (bench/results/h200/decoded.md). */
+static const measured_line decoded_products[] = {
+    {"matmul mxfp8[16,4096] mxfp8[28672,4096] bt=true post=swiglu to=bf16", 44.2},
+    {"matmul mxfp8[32,4096] mxfp8[28672,4096] bt=true post=swiglu to=bf16", 46.4},
+    {"matmul nvfp4_row[32,4096] nvfp4[28672,4096] bt=true post=swiglu to=bf16", 46.1},
+    {"matmul mxfp8[32,14336] mxfp8[4096,14336] bt=true to=bf16", 29.8},
+    {"matmul mxfp8[32,4096] mxfp8[6144,4096] bt=true to=bf16", 19.2},
+    {"matmul mxfp8[32,4096] mxfp8[4096,4096] bt=true to=bf16", 18.2},
+    {"matmul mxfp8[64,14336] mxfp8[4096,14336] bt=true to=bf16", 34.0},
+    {"matmul mxfp8[64,8192] mxfp8[2048,8192] bt=true to=bf16", 19.8},
+    {"matmul mxfp8[128,4096] mxfp8[28672,4096] bt=true post=swiglu to=bf16", 72.6},
+    {"matmul mxfp8[128,14336] mxfp8[4096,14336] bt=true to=bf16", 40.3},
+    {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 20.7},
 };
 
 /* By tiles, in runs of BERT-large, ViT-large, Llama-1B and Llama-8B, as their reports told (bench/results/h200/models.md has the largest of them). */
@@ -213,6 +227,7 @@ static void products_are_estimated_as_an_h200_took(void **state) {
     (void)state;
     check_lines(products, COUNT_OF(products), NULL, false, 0.2);
     check_lines(run_products, COUNT_OF(run_products), NULL, true, 0.2);
+    check_lines(decoded_products, COUNT_OF(decoded_products), NULL, true, 0.2);
 }
 
 static void products_of_a_library_are_estimated_as_an_h200_took(void **state) {
