@@ -2,6 +2,7 @@
 #ifndef KERNELS_MQA_LOGITS_ROLES_CUH
 #define KERNELS_MQA_LOGITS_ROLES_CUH
 
+#include "kernels/gpu/ptx/bulk.cuh"
 #include "kernels/gpu/ptx/half.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/mqa_logits/tiles.h"
@@ -36,31 +37,46 @@ INLINE mqa_smem smem_of(const mqa_shape s, uint32_t base) {
 
 /* What all threads of the warp agree on: see kernels/attention/wgmma. */
 INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
-INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int number) { return mqa_item_at(&g->call, g->tiles, g->chunks, g->chunk, queries_of(s), number); }
+
+/* Items go around the thread blocks forth and back, the last ones first. Where queries see keys up to their own, all thread blocks so get about as many blocks of keys, and the few items of the last round are small.
+ * Not below g->items: there are no more. */
+INLINE int item_of_round(int round) { return round * (int)gridDim.x + (round % 2 == 0 ? (int)blockIdx.x : (int)(gridDim.x - 1 - blockIdx.x)); }
+INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int number) { return mqa_item_at(&g->call, g->tiles, g->chunks, g->chunk, queries_of(s), g->items - 1 - number); }
 
 /* relu of a column of scores is max(x, 0), or else x + |x| with half the weight, as maxima go at half the rate of sums: of each four times eight columns the first `maxima` times eight are maxima. */
 INLINE bool takes_max(const mqa_shape s, int column) { return column / 8 % 4 < s.maxima; }
 INLINE float positive(const mqa_shape s, float x, int column) { return takes_max(s, column) ? max_nan(x, 0) : x + fabsf(x); }
 
-/* What a stage of keys is filled by: TMA, 32 lanes, and of 4 bits who brings scales. */
-INLINE constexpr int loaders_of(const mqa_shape s) { return 1 + 32 + (s.scales > 0); }
+/* Whether the copy engine brings factors, too: they lie side by side in whole 16 bytes. Else a warp's threads do. */
+INLINE bool copies_factors(const mqa_arguments *p) {
+    const bool lie = p->factor_strides[1] == 1 && p->factor.data % 16 == 0 && p->factor_strides[0] % 4 == 0 && (p->has_table || p->keys % 4 == 0);
+    return !p->has_factor || lie;
+}
+
+/* What a stage of keys is filled by: TMA, who brings factors, and of 4 bits who brings scales. */
+INLINE int loaders_of(const mqa_arguments *p, const mqa_shape s) { return 1 + (copies_factors(p) ? 1 : 32) + (s.scales > 0); }
+
+/* By all threads, in front of all: factors of 1 where there are none, and some behind the last key. */
+INLINE void begin_factors(const mqa_arguments *p, const mqa_shape s, mqa_smem m, const int threads) {
+    for (int i = (int)threadIdx.x; i < s.stages * s.block; i += threads) st_shared_f32(m.factors + 4 * i, p->has_factor ? 0.0f : 1.0f);
+    fence_proxy_async();
+}
 
 /* The factor of a key of a stage, times the scale of all. */
-INLINE float factor_at(const mqa_arguments *p, mqa_smem m, const mqa_shape s, int stage, int own, float scale) {
-    return p->has_factor ? scale * ld_shared_f32(m.factors + (stage * s.block + own) * 4) : scale;
-}
+INLINE float factor_at(mqa_smem m, const mqa_shape s, int stage, int own, float scale) { return scale * ld_shared_f32(m.factors + (stage * s.block + own) * 4); }
 
 /* ---- loads: a warp for q and keys, and one for what a stage of keys has besides ---- */
 
+INLINE int slot_of(const mqa_arguments *p, int position) { return p->has_table ? position % (int)p->page : position; }
+
 /* Of one box, by one thread. page -1: its page is not there, and behind the last page there are zeros. */
 INLINE void load_box(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page, uint32_t full) {
-    const int slot = g->call.has_table ? position % (int)g->call.page : position;
-    tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.row_bytes, (const tensor_map *)g->map_k, full, 0, slot, page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
+    tma_load_3d(m.k + (stage * s.block + box * MQA_BOX) * s.row_bytes, (const tensor_map *)g->map_k, full, 0, slot_of(&g->call, position), page < 0 ? (int)g->call.pages : page, TMA_EVICT_LAST);
 }
 
 /* Of one box, by the warp: 0 where there is no key. */
 INLINE void load_factors(const mqa_arguments *p, const mqa_shape s, mqa_smem m, int stage, int box, int position, int page) {
-    const int slot = p->has_table ? position % (int)p->page : position;
+    const int slot = slot_of(p, position);
 #pragma unroll
     for (int own = (int)threadIdx.x % 32; own < MQA_BOX; own += 32) {
         const bool is_key = page >= 0 && position + own < (int)p->keys;
@@ -69,13 +85,26 @@ INLINE void load_factors(const mqa_arguments *p, const mqa_shape s, mqa_smem m, 
     }
 }
 
-/* What a stage of keys has besides them, by the warp: of a block of which pages[box] are the pages. */
-INLINE void fill_factors(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
-#pragma unroll
-    for (int box = 0; box < boxes_of(s); box++) {
-        if (threadIdx.x % 32 == 0) st_shared_u32(m.pages + 4 * (turn.stage * boxes_of(s) + box), (uint32_t)pages[box]);
-        if (g->call.has_factor) load_factors(&g->call, s, m, turn.stage, box, position + box * MQA_BOX, pages[box]);
+/* Bytes of a box's factors that the copy engine brings; without pages the first box is the block. */
+INLINE int factor_bytes(const mqa_arguments *p, const mqa_shape s, int box, int position, int page) {
+    const int left = (int)p->keys - position, count = p->has_table ? MQA_BOX : min(s.block, left);
+    return p->has_factor && page >= 0 && left > 0 && box < (p->has_table ? boxes_of(s) : 1) ? 4 * count : 0;
+}
+
+/* What a stage of keys has besides them, by the warp. page: of box number lane % boxes. */
+INLINE void fill_factors(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, int page) {
+    const mqa_arguments *p = &g->call;
+    const int lane = (int)threadIdx.x % 32, boxes = boxes_of(s);
+    if (lane < boxes) st_shared_u32(m.pages + 4 * (turn.stage * boxes + lane), (uint32_t)page);
+    if (copies_factors(p)) {
+        const int from = position + lane * MQA_BOX, size = factor_bytes(p, s, lane, from, page), count = __popc(__ballot_sync(0xffffffff, size > 0));
+        if (lane == 0) ring_expect_full(m.k_ring, turn, p->has_table ? count * MQA_BOX * 4 : size);
+        __syncwarp();
+        if (size > 0) bulk_load(m.factors + (turn.stage * s.block + lane * MQA_BOX) * 4, p->factor.data + 4 * (page * p->factor_strides[0] + slot_of(p, from)), (uint32_t)size, ring_full(m.k_ring, turn.stage));
+        return;
     }
+#pragma unroll
+    for (int box = 0; box < boxes; box++) load_factors(p, s, m, turn.stage, box, position + box * MQA_BOX, __shfl_sync(0xffffffff, page, box));
     cp_async_arrive(ring_full(m.k_ring, turn.stage));
 }
 
@@ -96,12 +125,12 @@ INLINE void store_scale_tile(const cuda_rows *rows, const int64_t *four, const i
 }
 
 /* Of a block of keys, and who is told of it. */
-INLINE void fill_scales(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
+INLINE void fill_scales(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, int page_of_box) {
     const mqa_arguments *p = &g->call;
     int64_t rows[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int own = 32 * i + (int)threadIdx.x % 32, key = position + own, page = pages[own / MQA_BOX], slot = p->has_table ? key % (int)p->page : key;
+        const int own = 32 * i + (int)threadIdx.x % 32, key = position + own, page = __shfl_sync(0xffffffff, page_of_box, 32 * i / MQA_BOX), slot = slot_of(p, key);
         rows[i] = page >= 0 && key < (int)p->keys ? (int64_t)page * (p->has_table ? p->page : p->keys) + slot : -1;
     }
 #pragma unroll
@@ -129,11 +158,12 @@ INLINE void store_q_scales(const mqa_tiles_arguments *g, const mqa_shape s, mqa_
     fence_proxy_async();
 }
 
-/* The keys, by one thread. */
-INLINE void fill_keys(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, const int *pages) {
-    const uint32_t full = ring_expect_full(m.k_ring, turn, s.block * s.row_bytes);
-#pragma unroll
-    for (int box = 0; box < boxes_of(s); box++) load_box(g, s, m, turn.stage, box, position + box * MQA_BOX, pages[box], full);
+/* The keys, by a thread for each box; without pages the first box is the block. */
+INLINE void fill_keys(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m, ring_turn turn, int position, int page) {
+    const int lane = (int)threadIdx.x % 32;
+    if (lane == 0) ring_expect_full(m.k_ring, turn, s.block * s.row_bytes);
+    __syncwarp();
+    if (lane < (g->call.has_table ? boxes_of(s) : 1)) load_box(g, s, m, turn.stage, lane, position + lane * MQA_BOX, page, ring_full(m.k_ring, turn.stage));
 }
 
 /* Pages are looked up for 32 boxes at a time, one a lane. of_keys: the keys, else what a stage has besides. */
@@ -141,17 +171,14 @@ INLINE void load_blocks(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sme
     const int lane = (int)threadIdx.x % 32, boxes = boxes_of(s);
     for (int base = 0; base < work.count; base += 32 / boxes) {
         const int own = min(work.first * s.block + (base * boxes + lane) * MQA_BOX, (work.first + work.count) * s.block - MQA_BOX);
-        const int page = own < (int)g->call.keys ? mqa_page_of(&g->call, item.batch, own) : -1;
+        const int found = own < (int)g->call.keys ? mqa_page_of(&g->call, item.batch, own) : -1;
         for (int i = base; i < min(base + 32 / boxes, work.count); i++, ++*number) {
             const ring_turn turn = ring_writer_turn(*number, s.stages);
-            int pages[2];
-#pragma unroll
-            for (int box = 0; box < boxes; box++) pages[box] = __shfl_sync(0xffffffff, page, (i - base) * boxes + box);
-            if (of_keys && lane != 0) continue;
+            const int page = __shfl_sync(0xffffffff, found, (i - base) * boxes + lane % boxes), position = (work.first + i) * s.block;
             ring_wait_empty(m.k_ring, turn);
-            if (of_keys) fill_keys(g, s, m, turn, (work.first + i) * s.block, pages);
-            else fill_factors(g, s, m, turn, (work.first + i) * s.block, pages);
-            if (!of_keys && s.scales > 0) fill_scales(g, s, m, turn, (work.first + i) * s.block, pages);
+            if (of_keys) fill_keys(g, s, m, turn, position, page);
+            else fill_factors(g, s, m, turn, position, page);
+            if (!of_keys && s.scales > 0) fill_scales(g, s, m, turn, position, page);
         }
         __syncwarp();
     }
@@ -162,7 +189,7 @@ INLINE void load_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem
     const int bytes = s.rows * s.row_bytes;
     ring_turn turn = ring_writer();
     uint32_t number = 0;
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+    for (int round = 0, at; (at = item_of_round(round)) < g->items; round++) {
         const mqa_item item = item_at(g, s, at);
         mqa_range range;
         const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
@@ -213,7 +240,7 @@ INLINE void store_weights(const mqa_arguments *p, const mqa_shape s, mqa_item it
 INLINE void tell_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem m) {
     const int lane = (int)threadIdx.x % 32;
     ring_turn turn = ring_writer();
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+    for (int round = 0, at; (at = item_of_round(round)) < g->items; round++) {
         const mqa_item item = item_at(g, s, at);
         mqa_range range;
         const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);
@@ -239,7 +266,7 @@ INLINE void tell_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem
 /* ---- -inf: some warps, of which this is thread number `thread` ---- */
 
 INLINE void clean_items(const mqa_tiles_arguments *g, const mqa_shape s, int thread, const int threads) {
-    for (int at = (int)blockIdx.x; at < g->items; at += (int)gridDim.x) {
+    for (int round = 0, at; (at = item_of_round(round)) < g->items; round++) {
         const mqa_item item = item_at(g, s, at);
         mqa_range range;
         const mqa_work work = mqa_find_work(&g->call, item, queries_of(s), s.block, &range);

@@ -187,7 +187,7 @@ INLINE void sum_items(const mqa_tiles_arguments *g, const mqa_shape s, mqa_smem 
             k.key = block + row;
             ring_wait_full(m.k_ring, of_k);
             k.is_there = (int)ld_shared_u32(m.pages + 4 * (of_k.stage * boxes_of(s) + box)) >= 0;
-            k.factor = factor_at(p, m, s, of_k.stage, row, scale);
+            k.factor = factor_at(m, s, of_k.stage, row, scale);
             __syncwarp();
             if (threadIdx.x % 32 == 0) ring_arrive_empty(m.k_ring, of_k);
             k.inner = k.is_there && block >= work.low && block + s.block <= work.high;
@@ -213,10 +213,11 @@ INLINE void mqa_tcgen05(const mqa_tiles_arguments *g, const mqa_shape s) {
     const uint32_t tmem_at = ring_end(sums.ring, 2);
     if (threadIdx.x == 0) {
         ring_init(m.q_ring, MQA_Q_STAGES, 2, 1 + SUM_WARPS);
-        ring_init(m.k_ring, s.stages, loaders_of(s), 1 + SUM_WARPS / 2);
+        ring_init(m.k_ring, s.stages, loaders_of(&g->call, s), 1 + SUM_WARPS / 2);
         ring_init(sums.ring, 2, 1, SUM_WARPS / 2);
         fence_mbarrier_init();
     }
+    begin_factors(&g->call, s, m, MQA_TCGEN05_THREADS);
     if (warp == MULTIPLY_WARP) tmem_alloc(tmem_at, TMEM_COLUMNS), tmem_relinquish();
     tcgen05_fence_before();
     __syncthreads();

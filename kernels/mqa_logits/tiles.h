@@ -4,9 +4,9 @@
 
 #include "kernels/mqa_logits/arguments.h"
 
-/* A tile is 256 rows of q, of as many queries as that takes; of 4 bits 192, so that tensor memory has room for scales. Keys come in blocks, one to a stage, by boxes of 64 that lie in one page each. */
-enum { MQA_ROWS = 256, MQA_SCALED_ROWS = 192, MQA_BOX = 64, MQA_Q_STAGES = 2, MQA_WGMMA_THREADS = 384, MQA_TCGEN05_THREADS = 416 };
-enum { MQA_WGMMA_BLOCK = 64, MQA_WGMMA_STAGES = 16, MQA_TCGEN05_BLOCK = 128, MQA_TCGEN05_STAGES = 8 };
+/* A tile is 256 rows of q, of as many queries as that takes; of 4 bits 192, so that tensor memory has room for scales. Keys come in blocks, one to a stage, where there are pages by boxes of 64 that lie in one each. */
+enum { MQA_ROWS = 256, MQA_SCALED_ROWS = 192, MQA_BOX = 64, MQA_Q_STAGES = 2, MQA_WGMMA_THREADS = 640, MQA_TCGEN05_THREADS = 416 };
+enum { MQA_WGMMA_BLOCK = 256, MQA_WGMMA_STAGES = 4, MQA_TCGEN05_BLOCK = 128, MQA_TCGEN05_STAGES = 8 };
 /* Beside each tile's q: its weights, [256] fp32, the range of each query, at most 16 of them, the item and what blocks it has. */
 enum { MQA_WEIGHT_BYTES = MQA_ROWS * 4, MQA_RANGE_BYTES = 8, MQA_RANGES_BYTES = 16 * MQA_RANGE_BYTES, MQA_WORK_BYTES = MQA_WEIGHT_BYTES + MQA_RANGES_BYTES + 32 };
 /* Of a stage keys, their factors, the pages of its boxes, and two barriers; by tcgen05 two barriers for each of two sums, and where those lie. */
@@ -19,7 +19,7 @@ enum { MQA_SCALED_ROW_BYTES = 128, MQA_SCALE_TILE = 512 };
 #define MQA_SCALED_SHARED(scales) \
     (MQA_TCGEN05_SHARED(MQA_SCALED_ROW_BYTES) - MQA_Q_STAGES * (MQA_ROWS - MQA_SCALED_ROWS) * MQA_SCALED_ROW_BYTES + (2 * MQA_Q_STAGES + MQA_TCGEN05_STAGES) * (scales) * MQA_SCALE_TILE)
 
-/* Maps: of q axes width, heads, queries, batches, boxes of a tile; of k width, slots, pages or batches, boxes of 64. */
+/* Maps: of q axes width, heads, queries, batches, boxes of a tile; of k width, slots, pages or batches, boxes of 64 of pages, else of a block. */
 typedef struct mqa_tiles_arguments {
     MQA_ALIGNED(128) uint64_t map_q[16];
     uint64_t map_k[16];

@@ -46,6 +46,7 @@ PTX float ld_shared_f32(uint32_t address) {
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
     return x;
 }
+PTX void st_global_f32(uint64_t address, float x) { asm volatile("st.global.f32 [%0], %1;" ::"l"(address), "f"(x) : "memory"); }
 PTX void st_shared_f32(uint32_t address, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
 PTX float2 ld_shared_f32x2(uint32_t address) {
     float2 x;
