@@ -52,9 +52,9 @@ static const char *refuses(const kernel_problem *problem, bool has_scales, text 
     return kernel_because(why, "%lld heads of %lld; it takes up to 64 heads of multiples of %d up to 128", (long long)heads, (long long)width, piece_of(q->format));
 }
 
-/* Of a kernel: keys of a block, cycles that a block of 256 rows takes the tensor cores for each byte of a row, and all else at least, by count (README.md); of wgmma as a row of 64 bytes was measured, about. */
+/* Of a kernel: keys of a block, cycles that a block of 256 rows takes the tensor cores for each byte of a row, and all else at least, by count (README.md); of wgmma as rows of 64 and 128 bytes were measured, about. */
 typedef struct mqa_kind { int block, product_cycles, least_cycles; double flops_a_cycle; } mqa_kind;
-static const mqa_kind wgmma = {MQA_WGMMA_BLOCK, 16, 2400, 8192}, tcgen05 = {MQA_TCGEN05_BLOCK, 4, 600, 16384};
+static const mqa_kind wgmma = {MQA_WGMMA_BLOCK, 18, 1950, 8192}, tcgen05 = {MQA_TCGEN05_BLOCK, 4, 600, 16384};
 
 /* What an item takes to begin: of 0.25 to 2 us the best cut of calls on an H200 (2026-11-29), by half a percent at most. */
 #define START_S 0.5e-6
