@@ -75,11 +75,34 @@ INLINE void take_key_scale(const attention_wgmma_arguments *g, const attention_s
     rows->next_key_scale = key_scale_at(g, s, rows, block + 1);
 }
 
+/* Scores of keys that are hidden become -inf, where thread blocks stay and look up what queries see. Few blocks are not seen as a whole by all of a warp's rows, so what each row sees lies in shared memory: of the
+ * warp, rows->start has the first slot and the end of what all of them see of the first segment. row: the thread's first. */
+INLINE void hide_walked(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, const attention_walk *walk, int row, float *scores) {
+    const int first = walk->block * s.keys;
+    if (agreed(walk->index == 0 && first >= rows->start[0] && first + s.keys <= rows->start[1])) return;
+    const attention_segment segment = load_segment(m.segments, walk->index);
+    attention_rows own;
+    int counts[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const attention_view view = load_view(m.rows, row + 8 * half);
+        own.start[half] = view.start;
+        counts[half] = row + 8 * half >= segment.first && row + 8 * half < segment.end ? view.count : 0;
+    }
+    hide_keys(&g->call, s, &own, counts, first, false, scores);
+}
+
 /* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
 /* biases: what comes beside the block's keys, smem (tile_bytes). */
 INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
                   uint32_t biases, float *scores, attention_exponents *exponents) {
     const attention_arguments *p = &g->call;
+    if (walks(s)) {
+        hide_walked(g, s, m, rows, walk, row, scores);
+        if (p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows(s, p->scale * LOG2_E, rows, scores, exponents);
+        return;
+    }
     int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
     bool all = first + s.keys <= slots;
 #pragma unroll
@@ -127,12 +150,15 @@ INLINE void answer(attention_smem m, const attention_rows *rows) {
     mbarrier_arrive(m.answered);
 }
 
+/* Is which pieces of a block are there read behind the order for its product, which nothing then waits for? Where registers are left for it. */
+INLINE bool reads_late(const attention_shape s) { return s.scores == ATTENTION_PLAIN && !s.cached; }
+
 /* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
 INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
     if (!has_notes(s)) {
         if (!walk->done) ring_wait_full(m.k_ring, *turn);
-        if (s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
-        return !walk->done;
+        if (!reads_late(s) && s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
+        return s.stays ? agreed(!walk->done) : !walk->done;
     }
 #pragma unroll 1
     for (;;) {
@@ -146,28 +172,40 @@ INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape
     }
 }
 
+/* Of keys in pages: which pieces of the block are there. */
+INLINE void read_pieces(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_walk *walk, ring_turn turn) {
+    if (reads_late(s) && s.paged && g->call.page != 0) walk->note = ld_shared_u32(m.notes + 4 * turn.stage);
+}
+
 INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
     if (has_notes(s)) walk->index++;
     else walk_next(walk, m);
 }
 
-/* sums [64, value_width] of this warpgroup's queries, in registers. */
-INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
+/* The turns of who multiplies: of queries, keys and values. */
+typedef struct attention_turns { ring_turn q, k, v; } attention_turns;
+
+/* sums [64, value_width] of this warpgroup's queries, in registers. blocks: of keys of the tile, where thread blocks stay: queries are released behind the last one's product. */
+INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, int blocks, attention_turns *turns,
+                   float *sums) {
     const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
     float scores[64];
-    uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
+    uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;   /* one stage of queries */
     attention_exponents exponents;
-    ring_turn k_turn = ring_reader(), v_turn = ring_reader();
+    ring_turn k_turn = turns->k, v_turn = turns->v;
     attention_walk walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
-    mbarrier_wait(m.q_ring.full, 0);
+    if (!s.stays) ring_wait_full(m.q_ring, turns->q);
     if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
+    if (s.stays) ring_wait_full(m.q_ring, turns->q);   /* queries that see nothing are not loaded */
     if (s.codes) begin_key_scales(g, s, rows, tile, walk.block);
     if (s.cached == CACHED_NVFP4) rows->key_scale = rows_second(&blocks_of(g)->k, 0);
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+    read_pieces(g, s, m, &walk, k_turn);
     wgmma_wait(0);
     if (!is_read_later(s)) release(m.k_ring, k_turn);
+    if (s.stays && --blocks == 0) release(m.q_ring, turns->q);
     score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
     if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
     soften(s, &exponents, rows, scores);
@@ -184,13 +222,15 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
         ring_wait_full(m.v_ring, v_turn);
         add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
         order_pass(s, group);
+        read_pieces(g, s, m, &walk, k_turn);
         wgmma_wait(1);
         if (!is_read_later(s)) release(m.k_ring, k_turn);
+        if (s.stays && --blocks == 0) release(m.q_ring, turns->q);
         score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
         if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
-        if (has_notes(s)) wgmma_wait(0);
+        if (has_notes(s) || s.stays) wgmma_wait(0);
         soften(s, &exponents, rows, scores);
-        if (!has_notes(s)) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
+        if (!has_notes(s) && !s.stays) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
         release(m.v_ring, v_turn);
         if (s.cached == CACHED_E4M3) {
             scale_weights(s, m.tiles + k_turn.stage * tile_bytes(s), scores);
@@ -206,6 +246,11 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     ring_wait_full(m.v_ring, v_turn);
     add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
     wgmma_wait(0);
+    if (!s.stays) return;
+    release(m.v_ring, v_turn);
+    ring_next(&v_turn, s.stages);
+    turns->k = k_turn, turns->v = v_turn;
+    ring_next(&turns->q, s.q_stages);
 }
 
 #endif

@@ -6,7 +6,7 @@
  * Between tiles nothing stops: keys of the next one are there, results are staged apart from q and stored by each warp for itself while the others go on. Warpgroups take a turn of issuing
  * products for each block of a tile, those that they see nothing of, too.
  *
- * Tiles have an order (tile_at); thread blocks take them forwards and backwards in turn, as of neighbours the earlier is the longer. The queries of a tile see intervals of keys that move with
+ * Tiles have an order (tile_at), longer ones first; a thread block's first has its number, and the next ones go to whoever asks first. The queries of a tile see intervals of keys that move with
  * them: a warpgroup skips the blocks of the tile that none of its queries sees.
  *
  * Registers: two warpgroups 24 (loads) and 240, three 32 and 160. Speed: README.md. */
@@ -14,11 +14,19 @@
 #define KERNELS_ATTENTION_WGMMA_PERSISTENT_CUH
 
 #include "kernels/attention/wgmma/wgmma.cuh"
+#include "kernels/gpu/ptx/global.cuh"
 
 /* ---- tiles ---- */
 
-INLINE int tile_number(int round) { return round * (int)gridDim.x + (round % 2 == 0 ? (int)blockIdx.x : (int)gridDim.x - 1 - (int)blockIdx.x); }
 INLINE int tile_count(const attention_wgmma_arguments *g) { return g->tiles * (int)(g->call.batches * g->call.heads); }
+
+/* Asks for the next tile, and, where the answer is looked at, its number, beyond the last one where there is none. A thread block asks once for each tile that it makes, so who asks last knows it, and leaves the
+ * counter at 0. By one thread. */
+INLINE uint32_t ask_tile(const attention_wgmma_arguments *g) { return atom_add_relaxed((uint32_t *)g->counter, 1); }
+INLINE int asked_tile(const attention_wgmma_arguments *g, uint32_t answer) {
+    if ((int)answer == tile_count(g) - 1) *(uint32_t *)g->counter = 0;
+    return (int)gridDim.x + (int)answer;
+}
 
 /* The keys of a query; queries behind the last one, which are not stored, see what it sees. */
 INLINE int keys_begin(const attention_wgmma_arguments *g, int query) { return max(min(query, (int)g->call.queries - 1) + g->begin_shift, 0); }
@@ -39,6 +47,14 @@ INLINE block_range blocks_of(const attention_wgmma_arguments *g, const attention
 INLINE void store_work(attention_smem m, int stage, attention_tile tile, block_range range) {
     st_shared_u32x4(m.work + stage * ATTENTION_WORK_BYTES, make_uint4((uint32_t)tile.batch, (uint32_t)tile.head, (uint32_t)tile.first, 0));
     st_shared_u32x4(m.work + stage * ATTENTION_WORK_BYTES + 16, make_uint4((uint32_t)range.begin, (uint32_t)range.end, 0, 0));
+}
+/* Behind the last tile there is one of batch -1. */
+INLINE void store_end(attention_smem m, ring_turn turn) {
+    const attention_tile none = {-1, 0, 0};
+    const block_range nothing = {0, 0};
+    ring_wait_empty(m.q_ring, turn);
+    store_work(m, turn.stage, none, nothing);
+    ring_arrive_full(m.q_ring, turn);
 }
 INLINE attention_tile load_work(attention_smem m, int stage, block_range *range) {
     const uint4 x = ld_shared_u32x4(m.work + stage * ATTENTION_WORK_BYTES), y = ld_shared_u32x4(m.work + stage * ATTENTION_WORK_BYTES + 16);
@@ -68,9 +84,11 @@ INLINE void load_value_part(const attention_wgmma_arguments *g, const attention_
 INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m) {
     const int rows = s.groups * 64, q_bytes = rows * row_bytes(s);
     ring_turn q_turn = ring_writer(), k_turn = ring_writer(), v_turn = ring_writer();
+    int number = (int)blockIdx.x;
+    uint32_t answer = 0;
 #pragma unroll 1
-    for (int round = 0; tile_number(round) < tile_count(g); round++, ring_next(&q_turn, s.q_stages)) {
-        const attention_tile tile = tile_at(g, s, tile_number(round));
+    for (; number < tile_count(g); number = asked_tile(g, answer), ring_next(&q_turn, s.q_stages)) {
+        const attention_tile tile = tile_at(g, s, number);
         const block_range range = blocks_of(g, s, tile.first, rows);
         const int head = tile.head / (int)g->call.shared_heads;
         if (range.begin < range.end) load_key_part(g, s, m, &k_turn, range.begin, head, tile.batch);
@@ -78,12 +96,15 @@ INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape
         store_work(m, q_turn.stage, tile, range);
         const uint32_t full = ring_expect_full(m.q_ring, q_turn, q_bytes);
         load_operand(s, (const tensor_map *)g->map_q, m.q + q_turn.stage * q_bytes, full, rows, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+        if (range.begin >= range.end) answer = ask_tile(g);
 #pragma unroll 1
         for (int block = range.begin; block < range.end; block++) {
+            if (block == range.end - 1) answer = ask_tile(g);   /* the answer comes while the last block's loads wait for room */
             if (block > range.begin) load_key_part(g, s, m, &k_turn, block, head, tile.batch);
             load_value_part(g, s, m, &v_turn, block, head, tile.batch);
         }
     }
+    store_end(m, q_turn);
 }
 
 /* What load_tiles does, by one warp, where a mask of keys says which blocks are seen. */
@@ -92,22 +113,24 @@ INLINE void load_seen_tiles(const attention_wgmma_arguments *g, const attention_
     const block_range all = {0, end};
     ring_turn q_turn = ring_writer();
     giver to = {ring_writer(), ring_writer(), 0, 0};
+    int number = (int)blockIdx.x;
+    uint32_t answer = 0;
 #pragma unroll 1
-    for (int round = 0; tile_number(round) < tile_count(g); round++, ring_next(&q_turn, s.q_stages)) {
-        const attention_tile tile = tile_at(g, s, tile_number(round));
+    for (; number < tile_count(g); number = asked_tile(g, __shfl_sync(0xffffffff, answer, 0)), ring_next(&q_turn, s.q_stages)) {
+        const attention_tile tile = tile_at(g, s, number);
         ring_wait_empty(m.q_ring, q_turn);
         if (threadIdx.x % 32 == 0) {
+            answer = ask_tile(g);
             store_work(m, q_turn.stage, tile, all);
             const uint32_t full = ring_expect_full(m.q_ring, q_turn, q_bytes);
             load_tile((const tensor_map *)g->map_q, m.q + q_turn.stage * q_bytes, full, rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
         }
         give_masked_blocks(g, s, m, tile, end, &to);
     }
+    if (threadIdx.x % 32 == 0) store_end(m, q_turn);
 }
 
 /* ---- a warpgroup ---- */
-
-typedef struct warpgroup_turns { ring_turn q, k, v; } warpgroup_turns;
 
 /* A warp's 16 rows: the thread's first query, and the keys that all of them see, [low, high). */
 typedef struct warp_view { int query, low, high; } warp_view;
@@ -135,7 +158,7 @@ INLINE void hide_outside(const attention_wgmma_arguments *g, const attention_sha
 }
 
 /* Blocks of the tile that this warpgroup does not see, and the turns that they would have taken. */
-INLINE void skip_blocks(const attention_shape s, attention_smem m, warpgroup_turns *turns, int group, int count) {
+INLINE void skip_blocks(const attention_shape s, attention_smem m, attention_turns *turns, int group, int count) {
 #pragma unroll 1
     for (int i = 0; agreed(i < count); i++) {
         ring_wait_full(m.k_ring, turns->k);
@@ -150,7 +173,7 @@ INLINE void skip_blocks(const attention_shape s, attention_smem m, warpgroup_tur
 }
 
 /* The last values of a tile; nothing is multiplied beside them in this warpgroup. */
-INLINE void add_last(const attention_shape s, attention_smem m, warpgroup_turns *turns, const uint32_t *weights, float *sums) {
+INLINE void add_last(const attention_shape s, attention_smem m, attention_turns *turns, const uint32_t *weights, float *sums) {
     ring_wait_full(m.v_ring, turns->v);
     add_values(s, sums, weights, m.v + turns->v.stage * s.keys * s.value_width * 2);
     wgmma_wait(0);
@@ -159,7 +182,7 @@ INLINE void add_last(const attention_shape s, attention_smem m, warpgroup_turns 
 }
 
 /* Waits for the keys of the walk's block, if there is one before `end`, or if the mask of keys has one. */
-INLINE bool wait_keys(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, int end, warpgroup_turns *turns) {
+INLINE bool wait_keys(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, int end, attention_turns *turns) {
     if (has_notes(s)) return agreed(wait_block(g, s, m, rows, walk, &turns->k));
     const bool is_block = agreed(walk->block < end);
     if (is_block) ring_wait_full(m.k_ring, turns->k);
@@ -181,7 +204,7 @@ INLINE void scale_sums(const attention_shape s, const attention_rows *rows, floa
 }
 
 /* sums [64, value_width] of this warpgroup's queries over the blocks that they see, in registers. */
-INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const warp_view *view, attention_walk *walk, int end, warpgroup_turns *turns, int group,
+INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const warp_view *view, attention_walk *walk, int end, attention_turns *turns, int group,
                           attention_rows *rows, float *sums) {
     const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
     const uint32_t q = m.q + turns->q.stage * s.groups * 64 * row_bytes(s) + group * 64 * ROW_BYTES;
@@ -247,17 +270,18 @@ INLINE void store_rows(const attention_wgmma_arguments *g, const attention_shape
 }
 
 INLINE void make_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int group) {
-    warpgroup_turns turns = {ring_reader(), ring_reader(), ring_reader()};
+    attention_turns turns = {ring_reader(), ring_reader(), ring_reader()};
     attention_walk walk;
     walk.index = 0;
     if (group == s.groups - 1) order_pass(s, group);
 #pragma unroll 1
-    for (int round = 0; agreed(tile_number(round) < tile_count(g)); round++, ring_next(&turns.q, s.q_stages)) {
+    for (;; ring_next(&turns.q, s.q_stages)) {
         float sums[128];
         attention_rows rows;
         block_range all;
         ring_wait_full(m.q_ring, turns.q);
         const attention_tile tile = load_work(m, turns.q.stage, &all);
+        if (agreed(tile.batch < 0)) break;
         const block_range own = has_notes(s) ? all : blocks_of(g, s, tile.first + group * 64, 64);
         const bool sees = own.begin < own.end;
         const warp_view view = view_warp(g, tile.first + group * 64 + threadIdx.x % 128 / 32 * 16);

@@ -25,10 +25,13 @@ typedef struct attention_shape {
 
 /* Addresses in smem. */
 typedef struct attention_smem {
-    uint32_t q, k, v, out, tiles, codes, rows, segments, work, answered, notes, answers, bias;   /* tiles: what comes beside keys; codes: buffers of k and v in blocks; out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several */
-    ring_barriers q_ring, k_ring, v_ring;
+    uint32_t q, k, v, out, tiles, codes, rows, segments, work, answered, notes, answers, bias, go;   /* tiles: what comes beside keys; codes: buffers of k and v in blocks; out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several, or of the view ring; go: the loads of a tile come to their end */
+    ring_barriers q_ring, k_ring, v_ring, view_ring;
 } attention_smem;
 
+/* Do thread blocks that make several tiles look up what the queries of each see, by rows, positions and pages? Those of as many tiles lie in shared memory. */
+INLINE bool walks(const attention_shape s) { return s.stays && s.paged; }
+INLINE int view_stages(const attention_shape s) { return walks(s) ? ATTENTION_VIEW_STAGES : s.stays ? 0 : 1; }
 /* Does the loading warp say with each block what becomes of it? */
 INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MASKED || s.scores == ATTENTION_KEYS || s.scores == ATTENTION_TILED; }
 /* The arguments of an entry whose q and k are codes. */
@@ -99,7 +102,7 @@ INLINE void store_whole_tile(const attention_wgmma_arguments *g, const attention
 
 /* The segments of the tile, by one warp; behind the last one an empty one. */
 INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
-    const int rows = s.groups * 64, lane = threadIdx.x;
+    const int rows = s.groups * 64, lane = threadIdx.x % 32;
     int found = 0, first = 0;
     while (first < rows) {
         int cache = load_view(m.rows, first).cache, end = rows, low = INT32_MAX, high = 0;

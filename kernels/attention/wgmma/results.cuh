@@ -15,7 +15,7 @@ INLINE float load_number(const attention_shape s, uint64_t row, int i) {
 /* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
 INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum, float factor) {
     const attention_arguments *p = &g->call;
-    attention_view view = s.stays ? plain_view_of(g, tile.batch, tile.first + row) : load_view(m.rows, row);
+    attention_view view = s.stays && !walks(s) ? plain_view_of(g, tile.batch, tile.first + row) : load_view(m.rows, row);
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     int64_t group = tile.head / (int)p->shared_heads;
     const int bytes = s.codes ? 1 : 2;
@@ -54,18 +54,22 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
     }
 }
 
-/* Results, already divided, rounded to this warp's part of the staging; rows with a NaN that no score explains once more. wrong: has this thread such values? */
-INLINE void stage_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
-                          bool wrong) {
+/* A warp's 16 rows of results in a format that the compiler knows. */
+INLINE void stage_rows(const int element, const attention_shape s, attention_smem m, int first_row, const float *sums) {
     const int lane = threadIdx.x % 32, to_row = first_row + lane % 16;
-    const bool is_bf16 = g->call.out.format == CUDA_bf16;
 #pragma unroll
     for (int i = 0; i < s.value_width / 16; i++) {
         const float *x = sums + 8 * i;
-        uint32_t at = m.out + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
-        if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
-        else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+        const uint32_t at = m.out + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
+        stmatrix_x4(at, pack_pair(element, x[0], x[1]), pack_pair(element, x[2], x[3]), pack_pair(element, x[4], x[5]), pack_pair(element, x[6], x[7]));
     }
+}
+
+/* Results, already divided, rounded to this warp's part of the staging; rows with a NaN that no score explains once more. wrong: has this thread such values? */
+INLINE void stage_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
+                          bool wrong) {
+    if (g->call.out.format == CUDA_bf16) stage_rows(ELEMENT_BF16, s, m, first_row, sums);
+    else stage_rows(ELEMENT_F16, s, m, first_row, sums);
     if (!__any_sync(0xffffffff, wrong)) return;
     __syncwarp();
 #pragma unroll 1
@@ -115,11 +119,22 @@ INLINE void store_lse(const attention_wgmma_arguments *g, const attention_shape 
     }
 }
 
+/* Is one of a thread's sums NaN while its row's sum is not? Few tiles come to where each is looked at: a sum times 0 is 0 unless it is NaN or infinite. Without branches, of which there would be one for each sum. */
+INLINE bool has_wrong(const attention_shape s, const attention_rows *rows, const float *sums) {
+    float odd[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) odd[i & 1] = fmaf(sums[i], 0, odd[i & 1]);
+    if (!__any_sync(0xffffffff, odd[0] + odd[1] != 0)) return false;
+    int nans[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) nans[i >> 1 & 1] |= sums[i] != sums[i];
+    return ((nans[0] & (rows->sum[0] == rows->sum[0])) | (nans[1] & (rows->sum[1] == rows->sum[1]))) != 0;
+}
+
 /* Sums become results, over their rows' sums; true where a thread has some that are NaN while their rows' sums are not. */
 INLINE bool divide(const attention_wgmma_arguments *g, const attention_shape s, attention_rows *rows, float *sums) {
     const float second = s.cached == CACHED_NVFP4 ? rows_second(&blocks_of(g)->v, 0) : 1;
     float factors[2];
-    bool wrong = false;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float sum = rows->sum[half];
@@ -129,11 +144,9 @@ INLINE bool divide(const attention_wgmma_arguments *g, const attention_shape s, 
         rows->sum[half] = sum;
         factors[half] = sum == 0 ? 0 : second / sum;
     }
+    const bool wrong = has_wrong(s, rows, sums);
 #pragma unroll
-    for (int i = 0; i < s.value_width / 2; i++) {
-        wrong = wrong || (sums[i] != sums[i] && rows->sum[i >> 1 & 1] == rows->sum[i >> 1 & 1]);
-        sums[i] *= factors[i >> 1 & 1];
-    }
+    for (int i = 0; i < s.value_width / 2; i++) sums[i] *= factors[i >> 1 & 1];
     return wrong;
 }
 
@@ -178,19 +191,25 @@ INLINE void begin_rows(const attention_wgmma_arguments *g, const attention_shape
     }
 }
 
+/* What the thread's two rows see. row: the first of them. */
+INLINE void load_views(attention_smem m, int row, attention_rows *rows) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const attention_view view = load_view(m.rows, row + 8 * half);
+        rows->start[half] = view.start;
+        rows->count[half] = view.count;
+        rows->base[half] = view.base;
+    }
+}
+
 INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
     int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     attention_rows rows;
     float sums[128];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        attention_view view = load_view(m.rows, row + 8 * half);
-        rows.start[half] = view.start;
-        rows.count[half] = view.count;
-        rows.base[half] = view.base;
-    }
+    load_views(m, row, &rows);
     begin_rows(g, s, tile, tile.first + row, &rows);
-    attend(g, s, m, tile, &rows, group, row, sums);
+    attention_turns turns = {ring_reader(), ring_reader(), ring_reader()};
+    attend(g, s, m, tile, &rows, group, row, 0, &turns, sums);
     store_results(g, s, m, tile, &rows, group, sums);
 }
 

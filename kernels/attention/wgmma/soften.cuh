@@ -29,7 +29,7 @@ INLINE int distance(int start, int slot, int slots) {
 INLINE void hide_keys(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, int first, bool all, float *scores) {
     int col = first + threadIdx.x % 4 * 2, slots = (int)p->keys;
     if (all) return;
-    if (!has_notes(s) && !s.stays && p->has_position) {
+    if (!has_notes(s) && (!s.stays || walks(s)) && p->has_position) {
 #pragma unroll
         for (int i = 0; i < s.keys / 2; i++) {
             int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);

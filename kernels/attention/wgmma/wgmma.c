@@ -45,7 +45,7 @@ static bool has_codes(const wgmma_entry *e) { return e->format == DW_FORMAT_fp8_
 
 typedef struct entry_kind {
     int scores;
-    bool stays, quantised;
+    bool stays, quantised, walks;   /* walks: by rows, positions and pages, although thread blocks stay */
 } entry_kind;
 
 /* The first that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
@@ -54,7 +54,7 @@ static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
     const bool has_pages = op_operand(call, ATTENTION_TABLE) != NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const wgmma_entry *e = &entries[i];
-        const bool is_kind = e->scores == kind.scores && e->stays == kind.stays && e->quantised == kind.quantised && (e->paged || !has_pages);
+        const bool is_kind = e->scores == kind.scores && e->stays == kind.stays && e->quantised == kind.quantised && (e->paged || !(has_pages || kind.walks));
         if (e->format == q->format && e->keys_format == k->format && is_kind && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
     }
     return NULL;
@@ -106,12 +106,12 @@ typedef struct tile_rate { int scores, stays, width; double share, tile_us, star
 static const double cached_shares[] = {[CACHED_NOT] = 1, [CACHED_E4M3] = 0.54, [CACHED_MXFP8] = 0.51, [CACHED_NVFP4] = 0.51};
 #define NARROW_CACHED_SHARE 0.63     /* 204 us where bf16 took 132 */
 static const tile_rate tile_rates[] = {
-    {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
-    {ATTENTION_PLAIN, 0, 192, 0.88, 5, 0},
-    {ATTENTION_PLAIN, 0, 256, 0.75, 5, 0},
-    {ATTENTION_PLAIN, 1, 64, 0.685, 1.8, 2.8},
-    {ATTENTION_PLAIN, 1, 128, 0.97, 5, 0},
-    {ATTENTION_MASKED, 1, 64, 0.67, 2.3, 2.8},
+    {ATTENTION_PLAIN, 0, 64, 0.598, 0.95, 2.8},
+    {ATTENTION_PLAIN, 0, 192, 0.89, 4.1, 4.5},
+    {ATTENTION_PLAIN, 0, 256, 0.75, 3.1, 0},
+    {ATTENTION_PLAIN, 1, 64, 0.702, 1.1, 2.8},
+    {ATTENTION_PLAIN, 1, 128, 0.896, 1.85, 4.5},
+    {ATTENTION_MASKED, 1, 64, 0.67, 1.6, 2.8},
     {ATTENTION_MASKED, 1, 128, 0.88, 5, 0},
     {ATTENTION_KEYS, 0, 64, 0.48, 1.1, 2.8},
     {ATTENTION_KEYS, 0, 192, 0.7, 5, 0},
@@ -125,8 +125,8 @@ static const tile_rate tile_rates[] = {
     {ATTENTION_GENERAL, 0, 192, 0.155, 5, 0},
     {ATTENTION_GENERAL, 0, 256, 0.75, 5, 0},
 };
-/* Thread blocks that stay take causal tiles in a fixed order, and end so much of the longest one apart. */
-#define UNEVEN_SHARE 0.25
+/* Thread blocks that stay ask for causal tiles before they need them, and end so much of the longest one apart. */
+#define UNEVEN_SHARE 0.2
 /* A tile by itself waits for each block in turn: so long at least, where no other runs beside it. */
 #define LONE_BLOCK_S 0.85e-6
 
@@ -148,8 +148,8 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     const double share = rate->share * (e->cached != CACHED_NOT && e->width <= 64 ? NARROW_CACHED_SHARE : cached_shares[e->cached]), steady_s = flops / (share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
     const double uneven_s = e->stays && causal && all > chip->units ? UNEVEN_SHARE * blocks * block_s : 0;
-    if (e->stays && !causal) waves = ceil(waves);
-    if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
+    if ((e->stays || e->blocks == 1) && !causal) waves = ceil(waves);
+    if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles) + (e->groups * 64 % e->keys != 0 ? 0.5 : 0);   /* tiles of a block and a half end in the middle of one */
     const double bytes = e->cached != CACHED_NOT ? CACHED_BITS(e->cached) / 8.0 * (e->width + e->value_width) : 2.0 * ((has_codes(e) ? e->width / 2 : e->width) + e->value_width);   /* of a key and a value */
     const double read_s = bytes * (double)(cache->rows * cache->heads * cache->slots) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
     const double tiles_s = 1e-6 * rate->start_us + uneven_s + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
@@ -196,10 +196,13 @@ static const wgmma_entry *find_writer(const op_call *call) {
     const dw_tensor *v = call->in[ATTENTION_V], *out = call->out[0];
     if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
-    return find_entry(call, (entry_kind){scores_of(call), false, true});
+    return find_entry(call, (entry_kind){scores_of(call), false, true, false});
 }
 
 static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
+
+/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
+enum { SWIZZLED_ROWS = 8, NARROW = 64 };
 
 static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     const op_call *call = &run->call;
@@ -207,23 +210,40 @@ static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     return tile_seconds(run->chip, e, call->in[ATTENTION_Q], &cache, op_operand(call, ATTENTION_ROW) != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
 
-/* The entry whose thread blocks stay, where a tile's place says how long it takes: without rows, positions and pages, and with no more than a bool mask of keys. Tiles of three warpgroups are for
- * queries that see the same keys, as a fixed order of others loses, and for more tiles than multiprocessors. NULL: none. */
+/* The entry whose thread blocks stay, where a tile's place says what its queries see: without rows, positions and pages, and with no more than a bool mask of keys. Tiles of three warpgroups are for more of them than
+ * multiprocessors; not with windows, where they were not measured, nor of a causal head that is one tile. NULL: none. */
 static const wgmma_entry *find_staying(const kernel_run *run, int scores) {
     const op_call *call = &run->call;
     const bool masked = scores == ATTENTION_KEYS && op_operand(call, ATTENTION_BIAS) == NULL;
     op_attention_view view;
     if (run->invariant || (scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
-    const wgmma_entry *e = find_entry(call, (entry_kind){masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false});
-    const bool moves = view.causal || view.ahead > 0 || view.window > 0, large = e != NULL && e->groups * 64 > e->keys;
+    const wgmma_entry *e = find_entry(call, (entry_kind){masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false, false});
+    const bool slides = view.ahead > 0 || view.window > 0, moves = view.causal || slides, large = e != NULL && e->groups * 64 > e->keys;
     if (large && tiles_of(call, e) * call->in[ATTENTION_Q]->dims[0] * call->in[ATTENTION_Q]->dims[1] <= run->chip->units) return NULL;
-    return moves && (masked || large) ? NULL : e;
+    return moves && (masked || (large && (slides || tiles_of(call, e) == 1))) ? NULL : e;
 }
 
-/* The entry of plain results: of those that take the call the one of the least estimate. */
+/* Can pages be loaded a block of keys, or a part of one, at a time? */
+static bool has_fit_pages(const op_call *call, const wgmma_entry *e) {
+    const int64_t page = call->in[ATTENTION_K]->dims[2];
+    return op_operand(call, ATTENTION_TABLE) == NULL || page % e->keys == 0 || (e->keys % page == 0 && page % SWIZZLED_ROWS == 0);
+}
+
+/* The entry whose thread blocks stay and look up rows, positions and pages: of keys in pages, heads more than 64 wide and more tiles than multiprocessors. Without pages one tile to a thread block is faster. NULL: none. */
+static const wgmma_entry *find_walking(const kernel_run *run, int scores) {
+    const op_call *call = &run->call;
+    const dw_tensor *q = call->in[ATTENTION_Q];
+    if (run->invariant || scores != ATTENTION_PLAIN || (q->dims[3] <= NARROW && call->in[ATTENTION_V]->dims[3] <= NARROW)) return NULL;
+    const wgmma_entry *e = find_entry(call, (entry_kind){ATTENTION_PLAIN, true, false, true});
+    return e != NULL && op_operand(call, ATTENTION_TABLE) != NULL && has_fit_pages(call, e) && tiles_of(call, e) * q->dims[0] * q->dims[1] > run->chip->units ? e : NULL;
+}
+
+/* The entry of plain results: of those that take the call the one of the least estimate, but where there are pages. */
 static const wgmma_entry *find_plain(const kernel_run *run) {
     const int scores = scores_of(&run->call);
-    const wgmma_entry *once = find_entry(&run->call, (entry_kind){scores, false, false}), *stays = find_staying(run, scores);
+    const wgmma_entry *once = find_entry(&run->call, (entry_kind){scores, false, false, false}), *stays = find_staying(run, scores);
+    const wgmma_entry *walks = find_walking(run, scores);
+    if (walks != NULL) return walks;
     return stays != NULL && entry_seconds(run, stays) < entry_seconds(run, once) ? stays : once;
 }
 
@@ -252,7 +272,7 @@ static uint32_t shared_bytes(const wgmma_entry *e) {
     const int over = e->stays ? queries + results : queries > results ? queries : results, operands = over + e->stages * e->keys * (width + e->value_width);
     const int codes = e->cached == CACHED_NOT ? 0 : CACHED_BUFFERS * (CACHED_CODE_BYTES(e->cached, e->keys, e->width) + CACHED_SCALE_BYTES(e->cached, e->keys, e->width)) + e->stages * CACHED_FACTOR_BYTES(e->cached, e->keys);
     const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
-    const int views = e->stays ? 0 : rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES;
+    const int views = (e->stays && e->paged ? ATTENTION_VIEW_STAGES : e->stays ? 0 : 1) * (rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES);
     return (uint32_t)((operands + tiles) * 2 + codes + biases * 4 + views + ATTENTION_BARRIER_BYTES);
 }
 
@@ -272,13 +292,9 @@ static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t head
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
 
-/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
-enum { SWIZZLED_ROWS = 8 };
-
 static const char *takes_pages(const op_call *call, const wgmma_entry *e, text *why) {
     const int64_t page = call->in[ATTENTION_K]->dims[2];
-    if (op_operand(call, ATTENTION_TABLE) == NULL || page % e->keys == 0 || (e->keys % page == 0 && page % SWIZZLED_ROWS == 0)) return NULL;
-    return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, e->keys, SWIZZLED_ROWS);
+    return has_fit_pages(call, e) ? NULL : kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, e->keys, SWIZZLED_ROWS);
 }
 
 /* Keys and values in blocks lie as a whole; the scales of a head's rows, or of a page's, fill words. */
@@ -369,6 +385,7 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     else attention_take_map(&launch, run, KERNEL_RESULT, e->stays ? 16 : 64, g->map_out);
     take_tiles_of_biases(&launch, run, e, g);
     take_lse(&launch, run, g);
+    if (e->stays) cuda_slot(&launch, KERNEL_SLOT_COUNTERS, 0, &g->counter, 0);
     take_tiles(run, e, heads, tiles, g);
     cuda_grid(&launch, e->stays && heads * tiles > run->chip->units ? run->chip->units : heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)(e->cached != CACHED_NOT ? ATTENTION_CACHED_THREADS(e->groups) : ATTENTION_THREADS(e->groups, e->blocks));

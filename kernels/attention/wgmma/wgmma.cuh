@@ -48,7 +48,7 @@ INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attentio
 }
 
 INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
-    const int rows = s.groups * 64, views = s.stays ? 0 : rows, results = rows * s.value_width * 2, queries = s.q_stages * rows * row_bytes(s);
+    const int rows = s.groups * 64, views = view_stages(s), results = rows * s.value_width * 2, queries = s.q_stages * rows * row_bytes(s);
     attention_smem m;
     m.q = base;
     m.k = m.q + (s.stays || queries > results ? queries : results);
@@ -57,11 +57,13 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     m.out = s.stays ? m.tiles : m.q;
     m.codes = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
     m.rows = m.codes + CACHED_BUFFERS * (buffer_bytes(s) + buffer_scale_bytes(s));
-    m.segments = m.rows + views * ATTENTION_ROW_BYTES;
-    m.q_ring = ring_at(m.segments + (s.stays ? 0 : views + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
+    m.segments = m.rows + views * rows * ATTENTION_ROW_BYTES;
+    m.q_ring = ring_at(m.segments + views * (rows + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
     m.k_ring = ring_at(ring_end(m.q_ring, s.q_stages), s.stages);
     m.v_ring = ring_at(ring_end(m.k_ring, s.stages), s.stages);
-    m.work = m.q_ring.full + ATTENTION_BARRIER_BYTES - s.q_stages * ATTENTION_WORK_BYTES;
+    m.work = m.q_ring.full + ATTENTION_BARRIER_BYTES - (walks(s) ? views : s.q_stages) * ATTENTION_WORK_BYTES;
+    m.view_ring = ring_at(m.work - 2 * ATTENTION_VIEW_STAGES * BARRIER_BYTES, ATTENTION_VIEW_STAGES);
+    m.go = m.view_ring.full - BARRIER_BYTES;
     m.answered = ring_end(m.v_ring, s.stages);
     m.notes = m.answered + BARRIER_BYTES;
     m.answers = m.notes + 4 * s.stages;

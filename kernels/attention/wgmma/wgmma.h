@@ -7,6 +7,7 @@
 
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers, with them tiles of 32 bytes where thread blocks stay; biases of so many blocks of keys: more than
  * there are stages, as a block's are read after its stage is released. */
+enum { ATTENTION_VIEW_STAGES = 2 };   /* tiles of which is kept what their queries see, where thread blocks stay */
 enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_WORK_BYTES = 32, ATTENTION_BARRIER_BYTES = 384, ATTENTION_BIAS_STAGES = 8 };
 
 /* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */
@@ -31,6 +32,7 @@ typedef struct attention_wgmma_arguments {
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;
+    uint64_t counter;             /* where thread blocks stay: of tiles that were asked for, 0 between launches */
 } attention_wgmma_arguments;
 
 /* Where q is in fp8_1x128 and k in fp8_128x128. */
