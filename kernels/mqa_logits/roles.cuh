@@ -47,16 +47,17 @@ INLINE mqa_item item_at(const mqa_tiles_arguments *g, const mqa_shape s, int num
 INLINE bool takes_max(const mqa_shape s, int column) { return column / 8 % 4 < s.maxima; }
 INLINE float positive(const mqa_shape s, float x, int column) { return takes_max(s, column) ? max_nan(x, 0) : x + fabsf(x); }
 
-/* Whether the copy engine brings factors, too: they lie side by side in whole 16 bytes. Else a warp's threads do. */
+/* Whether the copy engine brings factors, too: they lie side by side in whole 16 bytes, and behind the last key none is of a warp that has keys (32 by tcgen05, 16 by wgmma), as a stage keeps those that it had there. Else a
+ * warp's threads do. */
 INLINE bool copies_factors(const mqa_arguments *p) {
-    const bool lie = p->factor_strides[1] == 1 && p->factor.data % 16 == 0 && p->factor_strides[0] % 4 == 0 && (p->has_table || p->keys % 4 == 0);
+    const bool lie = p->factor_strides[1] == 1 && p->factor.data % 16 == 0 && p->factor_strides[0] % 4 == 0 && (p->has_table || p->keys % 32 == 0);
     return !p->has_factor || lie;
 }
 
 /* What a stage of keys is filled by: TMA, who brings factors, and of 4 bits who brings scales. */
 INLINE int loaders_of(const mqa_arguments *p, const mqa_shape s) { return 1 + (copies_factors(p) ? 1 : 32) + (s.scales > 0); }
 
-/* By all threads, in front of all: factors of 1 where there are none, and some behind the last key. */
+/* By all threads, in front of all: factors of 1 where there are none, else numbers where nothing is brought. */
 INLINE void begin_factors(const mqa_arguments *p, const mqa_shape s, mqa_smem m, const int threads) {
     for (int i = (int)threadIdx.x; i < s.stages * s.block; i += threads) st_shared_f32(m.factors + 4 * i, p->has_factor ? 0.0f : 1.0f);
     fence_proxy_async();
@@ -96,6 +97,7 @@ INLINE void fill_factors(const mqa_tiles_arguments *g, const mqa_shape s, mqa_sm
     const mqa_arguments *p = &g->call;
     const int lane = (int)threadIdx.x % 32, boxes = boxes_of(s);
     if (lane < boxes) st_shared_u32(m.pages + 4 * (turn.stage * boxes + lane), (uint32_t)page);
+    __syncwarp();                 /* before one lane says that they are there */
     if (copies_factors(p)) {
         const int from = position + lane * MQA_BOX, size = factor_bytes(p, s, lane, from, page), count = __popc(__ballot_sync(0xffffffff, size > 0));
         if (lane == 0) ring_expect_full(m.k_ring, turn, p->has_table ? count * MQA_BOX * 4 : size);

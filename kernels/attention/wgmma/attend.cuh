@@ -41,7 +41,7 @@ INLINE void add_values(const attention_shape s, float *sums, const uint32_t *wei
 }
 
 /* Warpgroups issue products in turn: number i waits at barrier ORDER + i, which the one before it opens. */
-enum { ORDER = 1, GROUP_BARRIER = 5 };
+enum { ORDER = 1, TILE_BARRIER = 4, GROUP_BARRIER = 5 };
 
 INLINE void order_wait(const attention_shape s, int group) {
     if (s.groups > 1) barrier_sync(ORDER + group, 256);

@@ -21,7 +21,7 @@
 INLINE int tile_count(const attention_wgmma_arguments *g) { return g->tiles * (int)(g->call.batches * g->call.heads); }
 
 /* Asks for the next tile, and, where the answer is looked at, its number, beyond the last one where there is none. A thread block asks once for each tile that it makes, so who asks last knows it, and leaves the
- * counter at 0. By one thread. */
+ * counter at 0. asked_tile: by who asked, or a warp that has the same answer. */
 INLINE uint32_t ask_tile(const attention_wgmma_arguments *g) { return atom_add_relaxed((uint32_t *)g->counter, 1); }
 INLINE int asked_tile(const attention_wgmma_arguments *g, uint32_t answer) {
     if ((int)answer == tile_count(g) - 1) *(uint32_t *)g->counter = 0;

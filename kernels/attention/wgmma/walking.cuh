@@ -7,7 +7,7 @@
  *
  * So a tile does not wait for rows and positions, which come from memory one behind the other, nor for the table's entries. Queries have one stage: they are released behind the last block's product.
  *
- * Registers: two warpgroups 40 (loads) and 232, three 56 and 152. Speed: README.md. */
+ * Registers: 56 (loads), two warpgroups 224, three 152. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WALKING_CUH
 #define KERNELS_ATTENTION_WGMMA_WALKING_CUH
 
@@ -163,10 +163,20 @@ INLINE void find_seen(const attention_wgmma_arguments *g, attention_smem own, in
     rows->start[1] = __reduce_min_sync(0xffffffff, high);
 }
 
+/* The last warpgroup passes the first turn of a tile before it has had one itself, so it waits until the first one has had its last of the tile before: two passes at once would complete the barrier of a turn without who
+ * waits there. Tiles without keys have no turns. */
+INLINE void begin_turns(const attention_shape s, int group, bool is_first) {
+    if (group == s.groups - 1 && !is_first) barrier_sync(TILE_BARRIER, 256);
+}
+INLINE void end_turns(int group) {
+    if (group == 0) barrier_arrive(TILE_BARRIER, 256);
+}
+
 INLINE void make_walked_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int group) {
     const int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     attention_turns turns = {ring_reader(), ring_reader(), ring_reader()};
     ring_turn turn = ring_reader();
+    bool is_first = true;         /* of tiles with keys */
 #pragma unroll 1
     for (;; ring_next(&turn, ATTENTION_VIEW_STAGES)) {
         float sums[128];
@@ -178,11 +188,18 @@ INLINE void make_walked_tiles(const attention_wgmma_arguments *g, const attentio
         const attention_smem own = views_at(s, m, turn.stage);
         find_seen(g, own, row, &rows);
         begin_rows(g, s, tile, tile.first + row, &rows);
+        const bool has_keys = agreed(blocks.end > 0);
+        if (has_keys) begin_turns(s, group, is_first);
         attend(g, s, own, tile, &rows, group, row, blocks.end, &turns, sums);
+        if (has_keys) {
+            end_turns(group);
+            is_first = false;
+        }
         if (agreed(tile.first + group * 64 < (int)g->call.queries)) store_rows(g, s, own, tile, group, &rows, sums);
         __syncwarp();
         release(m.view_ring, turn);
     }
+    begin_turns(s, group, is_first);   /* and nobody leaves with a turn under way */
     if (threadIdx.x % 32 == 0) tma_wait_read(0);
 }
 
@@ -206,8 +223,7 @@ INLINE void attention_walking(const attention_wgmma_arguments *g, const attentio
     for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x) store_view(m.rows, row, view_of(&g->call, tile.batch, tile.first + row));
     __syncthreads();
     if (role == s.groups) {
-        if (s.groups == 3) setmaxnreg_dec(56);
-        else setmaxnreg_dec(56);
+        setmaxnreg_dec(56);
         if (warp == 0) load_walked_tiles(g, s, m);
         if (warp == 1) look_up_tiles(g, s, m);
     } else {

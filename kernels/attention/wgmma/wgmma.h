@@ -5,9 +5,10 @@
 #include "kernels/attention/arguments.h"
 #include "kernels/attention/in_blocks.h"
 
+/* Tiles of which is kept what their queries see, where thread blocks stay and rows, positions or pages say it. */
+enum { ATTENTION_VIEW_STAGES = 2 };
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers, with them tiles of 32 bytes where thread blocks stay; biases of so many blocks of keys: more than
  * there are stages, as a block's are read after its stage is released. */
-enum { ATTENTION_VIEW_STAGES = 2 };   /* tiles of which is kept what their queries see, where thread blocks stay */
 enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_WORK_BYTES = 32, ATTENTION_BARRIER_BYTES = 384, ATTENTION_BIAS_STAGES = 8 };
 
 /* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */

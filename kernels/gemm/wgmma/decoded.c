@@ -26,7 +26,7 @@ static const decoded_weights *weights_of(dw_format b) {
     return NULL;
 }
 
-/* Are elements of a, times the scales of blocks that are codes, numbers of bf16? */
+/* Are elements of a, times the scales of blocks that are codes, numbers of bf16, but for the smallest and largest (docs/formats.md)? */
 static bool is_exact(dw_format a) {
     const num_format *info = num_info(a);
     return a == DW_FORMAT_bf16 || (info->class == NUM_BLOCK && (info->cols == 0 || info->scale != DW_FORMAT_f32));
@@ -71,7 +71,7 @@ static const double stage_us[4] = {1.3, 1.37, 1.57, 1.1}, part_us[4] = {0.045, 0
 static decoded_division divide(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
     const int64_t m = kernel_result_rows(&run->call), cols = out->dims[out->rank - 1];
-    decoded_division d = {.m = 16, .splits = 1, .stages = a->dims[a->rank - 1] / DECODED_DEPTH};
+    decoded_division d = {.m = DECODED_LEAST, .splits = 1, .stages = a->dims[a->rank - 1] / DECODED_DEPTH};
     while (d.m < m && d.m < DECODED_MOST) d.m *= 2, d.size++;
     d.tiles = base_ceil_div(cols, matmul_halves_columns(&run->post) ? DECODED_ROWS / 2 : DECODED_ROWS);
     const int64_t room = run->chip->units * (d.m <= DECODED_SHARED_MOST ? 2 : 1);
@@ -93,9 +93,12 @@ static int64_t rows_bytes(const kernel_run *run) {
     return base_ceil_div((rows < DECODED_MOST ? rows : DECODED_MOST) * run->call.in[0]->dims[run->call.in[0]->rank - 1] * 2, 128) * 128;
 }
 
-/* The parts of as many blocks as run at a time, of the most rows, as how k is divided need not be monotone in rows. */
+/* The parts of as many blocks as run at a time: one or two to a multiprocessor, of the rows that an entry has room for. Monotone in rows, as how k is divided is not. */
 size_t matmul_decoded_workspace(const kernel_run *run) {
-    return (size_t)(rows_bytes(run) + (int64_t)run->chip->units * DECODED_MOST * DECODED_ROWS * 4);
+    const int64_t rows = kernel_result_rows(&run->call);
+    int64_t most = 2 * DECODED_LEAST;
+    while (most < 2 * rows && most < DECODED_MOST) most *= 2;
+    return (size_t)(rows_bytes(run) + run->chip->units * most * DECODED_ROWS * 4);
 }
 
 static void take_map(kernel_launch *launch, kernel_map map, const void *field) {

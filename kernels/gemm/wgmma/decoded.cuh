@@ -8,7 +8,7 @@
  * A block of threads computes one tile, or its part of k; two blocks share a multiprocessor where a has few rows, so one's start and end lie under the other's loads.
  * k is permuted within each 32, alike in a and b, so that a thread's pairs are what ldmatrix gives it: of 8 bits bytes 0 and 2, and 1 and 3, of a word; of 4 bits elements j and j + 4. A launch in front
  * (decoded_around.cu) puts a into that order, as bf16.
- * An element times its block scale is exact in bf16, as everywhere. A code is moved to where bf16 has its bits, which makes it 2^-120 times as large (e4m3; see decoded_bias), and one product of pairs gives that back and
+ * An element times its block scale is exact in bf16, or rounded once (docs/formats.md). A code is moved to where bf16 has its bits, which makes it 2^-120 times as large (e4m3; see decoded_bias), and one product of pairs gives that back and
  * multiplies by the scale. Codes that are not finite, and scales so large that this factor has no number, take another path, which a warp chooses for each 64 of k. NVFP4's products carry 2^-16,
  * which alpha gives back.
  * Speed: README.md. */
@@ -209,7 +209,7 @@ INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape 
             uint32_t *own = pairs[half], odd_here = odd;
 #pragma unroll
             for (int i = 0; i < 8 && bits_of(s.weights) == 8; i++) odd_here |= odd_codes(s.weights, codes[2 * half + i / 4].of[i / 2 % 2][i % 2]);
-            if (__any_sync(0xffffffff, (odd_here & DECODED_ODD) != 0)) {
+            if (__any_sync(0xffffffff, (odd_here & DECODED_ODD) != 0)) {   /* NVFP4 has both ways alike: without a branch ptxas moves what decodes between products, and has them wait for each other (its C7513) */
 #pragma unroll
                 for (int i = 0; i < 2; i++) decode_odd(s, &codes[2 * half + i], words, 2 * half + i, own + 8 * i);
             } else {

@@ -6,8 +6,8 @@
 #include "kernels/gemm/arguments.h"
 #include "kernels/gemm/rows.h"
 
-/* A block of threads has so many rows of b, eight warps that multiply, and one that loads; a stage of its ring is so much of k; at most so many blocks share a tile's k; a has at most so many rows. */
-enum { DECODED_ROWS = 128, DECODED_WARPS = 8, DECODED_THREADS = DECODED_WARPS * 32 + 32, DECODED_DEPTH = 128, DECODED_SPLITS = 16, DECODED_MOST = 128 };
+/* A block of threads has so many rows of b, eight warps that multiply, and one that loads; a stage of its ring is so much of k; at most so many blocks share a tile's k; an entry has room for so many rows of a, or more, and a has at most so many. */
+enum { DECODED_ROWS = 128, DECODED_WARPS = 8, DECODED_THREADS = DECODED_WARPS * 32 + 32, DECODED_DEPTH = 128, DECODED_SPLITS = 16, DECODED_LEAST = 16, DECODED_MOST = 128 };
 /* Two blocks share a multiprocessor where a has up to so many rows. */
 enum { DECODED_SHARED_MOST = 64 };
 /* By bits of b's elements and rows of a, m: bytes of a stage, b and behind it a; stages; stages of the ring of scales, words for each row of b. */

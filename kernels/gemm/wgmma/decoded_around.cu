@@ -1,6 +1,6 @@
 /* What is launched around a product whose weights are decoded in registers (decoded.cuh).
  *
- * In front of it, its rows: a in any format to bf16, exactly, with the 32 of k that a thread has in the order of the weights' pairs: of the order's 16 bytes each holds the pairs of four lanes, first those of a step's
+ * In front of it, its rows: a in any format to bf16, exactly or rounded once (docs/formats.md), with the 32 of k that a thread has in the order of the weights' pairs: of the order's 16 bytes each holds the pairs of four lanes, first those of a step's
  * lower 8 of k, then of its upper 8. So the product brings them by TMA, and its threads have nothing to do with a.
  * Behind it, where thread blocks share k: the sums of their parts, in order, and the epilogue. */
 #include "kernels/gpu/ptx/cluster.cuh"

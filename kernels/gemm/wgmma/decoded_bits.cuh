@@ -1,4 +1,4 @@
-/* Codes of 8 and 4 bits to pairs of bf16 by moving their bits: what decoded.cuh does to weights, and decoded_rows.cu to the rows that they are multiplied by. */
+/* Codes of 8 and 4 bits to pairs of bf16 by moving their bits: what decoded.cuh does to weights, and decoded_around.cu to the rows that they are multiplied by. */
 #ifndef KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 #define KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 
@@ -28,7 +28,7 @@ INLINE uint32_t odd_codes(const int weights, uint32_t word) {
     if (bits_of(weights) == 4) return 0;
     return (word + (weights == DECODED_MXFP8_E5M2 ? 0x04040404 : 0x01010101)) ^ word;
 }
-/* Bytes whose highest bit is set are scales: in e8m0 those that, bias added, are no exponent of a number; in e4m3 NaN. */
+/* Bytes whose highest bit is set are scales: in e8m0 those that, bias added, are no exponent of a number; in e4m3 NaN, of which the factor is NaN all the same (decoded.cuh says what the branch is for). */
 INLINE uint32_t odd_scales(const int weights, uint32_t word) {
     if (weights == DECODED_E4M3) return 0;
     if (weights == DECODED_NVFP4) return (word & 0x7f7f7f7f) + 0x01010101;
