@@ -29,8 +29,8 @@ SECONDS = 600   # of one run, on a machine however busy
 
 
 def ptx_of_image(path):
-    """The PTX in a fatbin."""
-    image = open(path, "rb").read()
+    """The PTX in a fatbin: of several the one for the oldest architecture, as others say the same to other families."""
+    image, texts = open(path, "rb").read(), {}
     at = 16
     while at < len(image):
         kind, _, header, payload, compressed = struct.unpack_from("<HHIQI", image, at)
@@ -43,9 +43,12 @@ def ptx_of_image(path):
                 zstd.ZSTD_decompress.restype = ctypes.c_size_t
                 assert zstd.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data))) == size
                 data = out.raw
-            return data.rstrip(b"\0").decode()
+            architecture, = struct.unpack_from("<I", image, at + 28)
+            texts[architecture] = data.rstrip(b"\0").decode()
         at += header + payload
-    raise ValueError(f"{path} holds no PTX")
+    if not texts:
+        raise ValueError(f"{path} holds no PTX")
+    return texts[min(texts)]
 
 
 def path_of_image(build, stem):
