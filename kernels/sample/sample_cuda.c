@@ -28,27 +28,31 @@ static int64_t kept_bytes(const op_call *call) {
     return call->in[SAMPLE_LOGITS]->format == DW_FORMAT_f32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* What a cluster takes to begin, to meet and to end; ids that one block reads in a nanosecond, and that all of a multiprocessor do. 64 rows of 151,936 words take 26 us in fp32 and 19 in
- * bf16 on an H100, where these say 23.5 and 16.5; that was a form before, and this one was not measured. */
-#define BEGIN_S 6e-6
+/* Fitted to one H200 of 2026-11-29 (README.md): what a cluster takes to begin and to end, and to meet; ids that one block reads in a nanosecond, and that all of a multiprocessor do. */
+#define BEGIN_S 5e-6
 #define MEET_S 1e-6
-#define BLOCK_IDS_PER_S 4e9
-#define IDS_PER_S 8e9
+#define BLOCK_IDS_PER_S 5e9
+#define IDS_PER_S 9e9
+/* Of a chip's multiprocessors, those that clusters of more than two blocks find, a block on each: a cluster lies within a group of some 14 to 18 of them. 64 rows of 4 blocks, two to a multiprocessor,
+ * take another round than 64 of 3, 32 rows of 8 another than 32 of 7. */
+#define FOUND 0.88
 
+/* Rows come in rounds of as many as find room, the last of which has what is left. */
 static double cluster_seconds(const kernel_run *run, int64_t rows, int64_t blocks, int64_t of_block, int64_t bytes) {
-    const int64_t all = rows * blocks, fit = (int64_t)run->chip->shared_bytes / bytes, room = fit < SAMPLE_CLUSTER_TOGETHER ? fit : SAMPLE_CLUSTER_TOGETHER;
-    const int64_t wanted = base_ceil_div(all, run->chip->units), together = wanted < room ? wanted : room, rounds = base_ceil_div(all, run->chip->units * together);
-    const double alone_s = (double)of_block / BLOCK_IDS_PER_S, shared_s = (double)(together * of_block) / IDS_PER_S;
-    return (double)rounds * (BEGIN_S + (blocks > 1 ? MEET_S : 0) + (alone_s > shared_s ? alone_s : shared_s));
+    const int64_t fit = (int64_t)run->chip->shared_bytes / bytes, room = fit < SAMPLE_CLUSTER_TOGETHER ? fit : SAMPLE_CLUSTER_TOGETHER;
+    const double units = (double)run->chip->units, beside = fmax(1, floor(units * (blocks > 2 ? FOUND : 1) / (double)blocks)), once = beside * (double)room;
+    const double begin_s = BEGIN_S + (blocks > 1 ? MEET_S : 0), alone_s = (double)of_block / BLOCK_IDS_PER_S, shared_s = (double)(room * of_block) / IDS_PER_S, full_s = fmax(alone_s, shared_s);
+    const double rounds = floor((double)rows / once), left = (double)rows - rounds * once;
+    return rounds * (begin_s + full_s) + (left == 0 ? 0 : begin_s + (left > beside ? full_s : alone_s));
 }
 
-/* How a row is divided among the blocks of a cluster; 0: it is too long for their shared memory, or there are no clusters. */
+/* How a row is divided among the blocks of a cluster, of equals the most; 0: it is too long for their shared memory, or there are no clusters. */
 static int64_t cluster_of(const kernel_run *run, int32_t *chunk) {
     const int64_t count = run->call.in[SAMPLE_LOGITS]->dims[1], rows = kernel_rows_beside(run, run->call.in[SAMPLE_LOGITS]->dims[0]), kept = kept_bytes(&run->call);
     double least = INFINITY;
     int64_t best = 0;
     if (!chip_has(run->chip, CHIP_tma) || count == 0) return 0;
-    for (int64_t blocks = 1; blocks <= SAMPLE_CLUSTER_BLOCKS; blocks *= 2) {
+    for (int64_t blocks = SAMPLE_CLUSTER_BLOCKS; blocks >= 1; blocks--) {
         const int64_t of_block = base_ceil_div(base_ceil_div(count, blocks), 8) * 8, bytes = of_block * kept + SAMPLE_CLUSTER_ROOM;
         if (bytes > (int64_t)run->chip->shared_bytes || of_block > SAMPLE_CLUSTER_MOST) continue;
         const double seconds = cluster_seconds(run, rows, blocks, of_block, bytes);

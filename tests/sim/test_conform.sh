@@ -57,6 +57,7 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:5 --kernel cuda_matmul_wgmma_decoded tests/conform/matmul.txt"     # few parts of k, so that rings go round
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_backward_joined tests/conform/attention_backward.txt"     # which wait for each other besides
+    [ ${#lines[@]} -gt 0 ] || echo "h200,units=16:3 --kernel cuda_sample tests/conform/sample.txt"     # clusters of three and of seven blocks
     [ ${#lines[@]} -gt 0 ] || for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
     [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
