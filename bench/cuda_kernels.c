@@ -1,6 +1,6 @@
 /* usage: cuda_kernels [--device D] [--only WORD,..] [--behind LINE] [--round MS] FILE | LINE..
  * Times every GPU kernel that accepts a line of conformance (kernel_case in kernel.h), or those with one of the words in their name: graphs of calls over rotated operands
- * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. Variants that a line names are timed each, and a
+ * (more than 200 MB together; caches are written in place), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. Variants that a line names are timed each, and a
  * way by itself that has variants, none of which the line names, is left out.
  * --behind: in front of each call one of that line's, as a norm stands in front of a product in a step; both are timed together. --round: how long a kernel runs in a round, 8 unless
  * said; from 40 on without idle time in front, so that the chip is as warm as under load. */
@@ -70,8 +70,11 @@ static void fill(const dw_tensor *t, uint8_t *host, const num_parts *parts) {
 }
 
 /* Integers that ascend, as the offsets of groups do: from low to high in even steps. */
-static void fill_steps(const kernel_range *range, int64_t count, int32_t *to) {
-    for (int64_t i = 0; i < count; i++) to[i] = (int32_t)(range->low + (range->high - range->low) * (double)(i + 1) / (double)count);
+static void fill_steps(const kernel_range *range, size_t size, int64_t count, uint8_t *to) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t x = (int64_t)(range->low + (range->high - range->low) * (double)(i + 1) / (double)count);
+        memcpy(to + (size_t)i * size, &x, size);
+    }
 }
 
 /* Integers between the range's ends, as indices are: anywhere. */
@@ -120,9 +123,11 @@ static void make_filled(dw_format format, int rank, const int64_t *dims, dw_tens
     free(host);
 }
 
+static bool is_of_caches(const kernel_case *c) { return c->op->id == OP_cache_write || c->op->id == OP_cache_update; }
+
 /* What operand 0 comes as to kernels that quantise it, and the columns of a norm in front of it. */
 static void make_plain(const kernel_case *c, set *s) {
-    const dw_tensor *a = &s->in[0];
+    const dw_tensor *a = &s->in[c->op->id == OP_cache_update ? (int)UPDATE_KEYS : 0];
     if (c->plain != DW_FORMAT_COUNT) make_filled(c->plain, a->rank, a->dims, &s->plain, &s->of_plain);
     for (int i = 0; i < 2 && c->norm != OP_COUNT; i++)
         make_filled(c->plain != DW_FORMAT_COUNT ? c->plain : a->format, 1, &a->dims[a->rank - 1], &s->columns[i], &s->of_columns[i]);
@@ -135,6 +140,11 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
         const op_type *type = i < c->n_in ? c->in[i] : c->out[i - c->n_in];
         dw_tensor *t = i < c->n_in ? &s->in[i] : &s->out[i - c->n_in], shape;
         if (type == NULL) continue;
+        if (is_of_caches(c) && i >= c->n_in && i - c->n_in < (c->op->id == OP_cache_update ? 2 : 1)) {   /* in place, as models write them */
+            s->out[i - c->n_in] = s->in[i - c->n_in];
+            s->out_pointers[i - c->n_in] = &s->out[i - c->n_in];
+            continue;
+        }
         check(op_tensor_bind(context, type, NULL, NULL, &shape));
         num_layout(shape.format, shape.scale_layout, shape.rank, shape.dims, &parts);
         check(gpu->calls->alloc(gpu, parts.total_bytes, &s->memory[i]));
@@ -150,7 +160,7 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
         }
         uint8_t *host = calloc(1, parts.total_bytes + 8);
         const num_class class = num_info(t->format)->class;
-        if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], op_tensor_count(t), (int32_t *)(void *)host);
+        if (c->ascending >> i & 1 && (class == NUM_UNSIGNED || class == NUM_SIGNED)) fill_steps(&c->ranges[i], (size_t)dw_format_bits(t->format) / 8, op_tensor_count(t), host);
         else if (c->ranges[i].given && (class == NUM_UNSIGNED || class == NUM_SIGNED)) fill_range(&c->ranges[i], (size_t)dw_format_bits(t->format) / 8, op_tensor_count(t), host);
         else fill(t, host, &parts);
         if (num_info(t->format)->class != NUM_BLOCK) fill_chosen(c, i, t, host);
@@ -196,7 +206,8 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
         kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways,
                           .tuned = &t->tuned, .tuned_count = t->variant != NULL};
         const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
-        if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
+        if (t->beside == NORMALISING && is_of_caches(c)) run.heads[0] = run.heads[1] = &norm;
+        else if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
         if (t->beside != AS_IT_COMES && c->plain != DW_FORMAT_COUNT) {
             s->in_pointers[0] = &s->plain;
             run.quantises = true;
@@ -282,6 +293,7 @@ static void run_case(const kernel_case *c) {
         const kernel_row *row = kernel_at(i);
         if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
         if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, -1, AS_IT_COMES, sets, count, &rows[row_count]);
+        if (c->norm != OP_COUNT && kernel_may_normalise_heads(row)) row_count += add_kernel(c, &problem, row, NULL, -1, NORMALISING, sets, count, &rows[row_count]);
         for (int k = 0; k < row->way_count && row_count + 1 < MOST_ROWS; k++) {   /* each once */
             const kernel_way *way = &row->ways[k];
             if (kernel_way_is(way, KERNEL_WAY_STRIDES) != (row->strided_in != 0)) continue;
