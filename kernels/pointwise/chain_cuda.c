@@ -17,12 +17,14 @@ const char *chain_cuda_reject(const kernel_problem *problem, text *why) { return
 static bool is_of_vectors(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 || format == DW_FORMAT_bool; }
 
 /* Steps and bandwidth as an H200 has them; that rows are of whole vectors is assumed. start: of a chain in a model's step there, whose instructions are read one after another
- * (bench/results/h200/models.md). */
+ * (bench/results/h200/models.md); those of few elements have few. */
 double chain_cuda_cost(const kernel_problem *problem) {
-    const double start_s = 7e-6;
+    const double start_s = 7e-6, few_start_s = 0.3e-6;
+    kernel_typical typical;
     bool in_vectors = chip_has(problem->chip, CHIP_tma) && is_of_vectors(problem->out[0]->format);
     for (int i = 0; i < problem->n_in; i++) in_vectors &= is_of_vectors(problem->in[i]->format);
-    return start_s + (in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.693) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.267));
+    const bool is_few = in_vectors && kernel_at_typical(problem, 0, &typical) && op_tensor_count(typical.run.call.out[0]) <= chain_few_most(problem->chip);
+    return (is_few ? few_start_s : start_s) + (in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.693) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.267));
 }
 
 size_t chain_cuda_workspace(const kernel_run *run) {
@@ -243,19 +245,6 @@ static void read_z(const assembler *as, const op_chain_read *read, chain_code *c
 
 static bool same_read(const op_chain_read *a, const op_chain_read *b) { return a->kind != OP_CHAIN_NUMBER && a->kind == b->kind && a->index == b->index; }
 
-/* Ops on bools, which are 0 and 1 in registers, by functions of real numbers. */
-static int bool_function(op_id op) {
-    switch (op) {
-    case OP_add:
-    case OP_or: return POINTWISE_maximum;
-    case OP_and:
-    case OP_mul: return POINTWISE_minimum;
-    case OP_xor: return POINTWISE_ne;
-    case OP_not: return POINTWISE_eq;
-    default: return pointwise_function_of(op);
-    }
-}
-
 static chain_code *new_code(assembler *as, int function) {
     chain_code *code = &as->arguments->codes[as->arguments->count++];
     *code = (chain_code){.function = (uint8_t)function, .rounds = CUDA_f32};
@@ -275,7 +264,7 @@ static chain_code *take_pair(assembler *as, const op_chain_step *step, int first
     const bool is_bool = step->in[0].format == DW_FORMAT_bool, is_same = same_read(&step->in[0], &step->in[1]);
     const op_id op = first == 1 ? turned(step->op) : step->op;
     if (first == 1 && step->op == OP_sub) new_code(as, POINTWISE_neg);
-    chain_code *code = new_code(as, is_bool ? bool_function(op) : pointwise_function_of(op));
+    chain_code *code = new_code(as, is_bool ? pointwise_function_on_bools(op) : pointwise_function_of(op));
     if (is_same) code->y = CHAIN_FROM_ACCUMULATOR;
     else read_y(as, &step->in[1 - first], code);
     if (!is_bool) read_number_shortly(op, code);
@@ -366,7 +355,7 @@ dw_status chain_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     for (int i = 0; i < run->call.n_in; i++) tensors[1 + i] = run->call.in[i];
     cuda_nest_tensors(&nest, 1 + run->call.n_in, tensors);
     if (nest.count == 0) return DW_OK;
-    if (chain_short_launch(run, &chain, &nest, &launch)) return launcher->add(launcher, &launch);
+    if (chain_few_launch(run, &chain, &nest, &launch) || chain_short_launch(run, &chain, &nest, &launch)) return launcher->add(launcher, &launch);
     chain_vector_arguments *arguments = cuda_launch(&launch, "chain_vectors", "chain_vectors", sizeof *arguments);
     vectors = nest;
     if (has_vectors(run, &chain) && lay_vectors(run, &vectors, arguments) && take_vectors(run, &chain, &launch, arguments)) return launcher->add(launcher, &launch);

@@ -45,4 +45,19 @@ INLINE void evaluate_vector(int function, float *xs, float *ys) {
     }
 }
 
+/* The same of one value; the most frequent functions come first. */
+INLINE float evaluate_one(int function, float x, float y) {
+    if (function == POINTWISE_COUNT) return x;
+    if (function == POINTWISE_mul) return x * y;
+    if (function == POINTWISE_add) return x + y;
+    switch (function) {
+#define OP_REAL1(name, formula) case POINTWISE_##name: return formula;
+#define OP_REAL2(name, formula) case POINTWISE_##name: return formula;
+#define OP_LONG1(name, formula)
+#define OP_LONG2(name, formula)
+#include "op/pointwise.def"
+    default: return evaluate_long(function, x, y);
+    }
+}
+
 #endif

@@ -8,8 +8,14 @@
 
 /* The function of device code (pointwise_cuda.h) that the op is; POINTWISE_COUNT for cast and where. (pointwise_cuda.c) */
 int pointwise_function_of(op_id id);
+/* The same of an op on bools, which are 0 and 1: a function of real numbers. not is eq, with 0. (pointwise_cuda.c) */
+int pointwise_function_on_bools(op_id id);
 
 /* The launch of a chain of at most one function and one sum or product, all of one length side by side; false: it is another, or lies otherwise. nest: the result, then the operands. (chain_short.c) */
 bool chain_short_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
+/* The launch of a chain of few elements of f32, bf16, f16 and bool, which may lie in any way; false: it has more, or others. nest: as above. (chain_few.c) */
+bool chain_few_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
+/* How many elements are few. (chain_few.c) */
+int64_t chain_few_most(const chip_caps *chip);
 
 #endif

@@ -28,6 +28,18 @@ int pointwise_function_of(op_id id) {
     }
 }
 
+int pointwise_function_on_bools(op_id id) {
+    switch (id) {
+    case OP_add:
+    case OP_or: return POINTWISE_maximum;
+    case OP_and:
+    case OP_mul: return POINTWISE_minimum;
+    case OP_xor: return POINTWISE_ne;
+    case OP_not: return POINTWISE_eq;
+    default: return pointwise_function_of(id);
+    }
+}
+
 static const char *entry_of(const kernel_run *run) {
     dw_format format = run->call.in[0]->format;
     if (run->call.op->id == OP_cast) return "pointwise_cast";

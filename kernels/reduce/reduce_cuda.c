@@ -26,7 +26,7 @@ double reduce_cuda_cost(const kernel_problem *problem) {
     int64_t last;
     if (reduces_columns(problem)) return 2.5e-6 + kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.9);
     const bool is_long = finds_index(problem->op->id) && x->rank > 0 && dim_is_constant(x->dims[x->rank - 1], &last) && last >= LONG;
-    return cuda_vector_cost(problem) + (is_long ? 11e-6 : 2e-6);
+    return cuda_vector_cost(problem) + (is_long ? 11e-6 : 0.5e-6);
 }
 
 static int function_of(op_id id) {
@@ -108,7 +108,7 @@ static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a
 
 /* Which way a reduction goes; fills in all but the arrays. */
 static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a) {
-    enum { FEW = 32 };            /* elements that a thread adds as fast */
+    enum { FEW = 32, FEW_ROWS_OF_UNIT = 64 };   /* elements that a thread adds as fast, where rows are as many as the chip has warps for at a time */
     const op_id id = run->call.op->id;
     const dw_format format = run->call.in[0]->format;
     build_nests(&run->call, &a->outer, &a->inner);
@@ -117,7 +117,7 @@ static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a
     a->length = a->inner.count;
     if (!chip_has(run->chip, CHIP_tma) || (format != DW_FORMAT_f32 && format != DW_FORMAT_bf16 && format != DW_FORMAT_f16)) return REDUCE_PLAIN;
     if (a->outer.count == 0 || a->length >= INT32_MAX / 2 || a->inner.rank == 0) return REDUCE_PLAIN;
-    if (a->inner.rank == 1 && a->inner.strides[0][0] == 1) return a->length < FEW ? REDUCE_PLAIN : plan_rows(run, a);
+    if (a->inner.rank == 1 && a->inner.strides[0][0] == 1) return a->length < FEW && kernel_rows_beside(run, a->outer.count) > (int64_t)run->chip->units * FEW_ROWS_OF_UNIT ? REDUCE_PLAIN : plan_rows(run, a);
     const int last = a->outer.rank - 1;
     const bool has_columns = last >= 0 && a->outer.strides[1][last] == 1 && a->outer.dims[last] >= CUDA_VECTOR && a->outer.dims[last] < INT32_MAX / 2;
     return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a) : REDUCE_PLAIN;

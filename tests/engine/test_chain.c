@@ -7,7 +7,7 @@
 
 #include "support/session.h"
 
-enum { STEPS = 20, ACROSS = 24 };
+enum { STEPS = 20, ACROSS = 24, WIDE = 9000 };   /* WIDE: 40 rows are more elements than chain_few.cu takes */
 
 /* ---- random graphs ---- */
 
@@ -78,14 +78,18 @@ static void add_step(maker *m, const dw_format *formats, int n) {
 }
 
 /* Inputs of the formats, of the whole shape, a row, a column and a transposed one; then steps, the last of which is the output. */
-static void make_graph(text *text, uint64_t seed, const dw_format *formats, int n) {
-    static const char *const shapes[] = {"[s,24]", "[24]", "[s,1]", "[24,s]"};
+static void make_graph(text *text, uint64_t seed, const dw_format *formats, int n, int across) {
+    static const char *const shapes[] = {"[s,%d]", "[%d]", "[s,1]", "[%d,s]"};
     maker m = {.text = text, .seed = seed};
     text_add(text, "graph g\n  symbol s 1..64\n");
-    for (int i = 0; i < 4; i++) text_printf(text, "  input x%d %s%s\n", i, dw_format_name(formats[i % n]), shapes[i]);
+    for (int i = 0; i < 4; i++) {
+        char shape[32];
+        snprintf(shape, sizeof shape, shapes[i], across);
+        text_printf(text, "  input x%d %s%s\n", i, dw_format_name(formats[i % n]), shape);
+    }
     for (int i = 1; i < 4; i++) {
         m.formats[++m.count] = formats[i % n];
-        if (i < 3) text_printf(text, "  %%%d = broadcast x%d {shape=[s,24]}\n", m.count, i);
+        if (i < 3) text_printf(text, "  %%%d = broadcast x%d {shape=[s,%d]}\n", m.count, i, across);
         else text_printf(text, "  %%%d = transpose x3 {order=[1,0]}\n", m.count);
     }
     m.formats[++m.count] = formats[0];
@@ -151,7 +155,7 @@ static int compare_ways(dw_context *context, const char *graph, const char *devi
     return chains;
 }
 
-static void compare_random(dw_context *context, const char *device, const char *family, uint64_t graphs) {
+static void compare_random(dw_context *context, const char *device, const char *family, uint64_t graphs, int across) {
     static const dw_format sets[][4] = {
         {DW_FORMAT_f32, DW_FORMAT_f32, DW_FORMAT_bf16, DW_FORMAT_bool}, {DW_FORMAT_bf16, DW_FORMAT_bf16, DW_FORMAT_bf16, DW_FORMAT_bf16},
         {DW_FORMAT_f16, DW_FORMAT_f32, DW_FORMAT_f16, DW_FORMAT_bool},  {DW_FORMAT_i64, DW_FORMAT_i32, DW_FORMAT_bool, DW_FORMAT_u8},
@@ -161,7 +165,7 @@ static void compare_random(dw_context *context, const char *device, const char *
     for (uint64_t seed = 0; seed < graphs; seed++) {
         text graph;
         text_init(&graph, context);
-        make_graph(&graph, seed, sets[seed % COUNT_OF(sets)], 4);
+        make_graph(&graph, seed, sets[seed % COUNT_OF(sets)], 4, across);
         assert_ok(context, text_status(&graph));
         chains += compare_ways(context, text_string(&graph), device, family, seed);
         text_free(&graph);
@@ -171,7 +175,7 @@ static void compare_random(dw_context *context, const char *device, const char *
 
 static void chains_have_the_bits_of_their_ops(void **state) {
     static const char *const levels[] = {"cpu", "cpu:portable", "cpu:avx2"};
-    for (size_t i = 0; i < COUNT_OF(levels); i++) compare_random(*state, levels[i], "pointwise", 36);
+    for (size_t i = 0; i < COUNT_OF(levels); i++) compare_random(*state, levels[i], "pointwise", 36, ACROSS);
 }
 
 /* DEEPWELL_SIM names another GPU. */
@@ -180,7 +184,9 @@ static void on_a_simulated_gpu_too(void **state) {
     if (kernel_image_count() == 0) skip();   /* no GPU code */
     setenv("DEEPWELL_SIM", "h200", 0);
     snprintf(device, sizeof device, "cuda:0,driver=%s/libdeepwell-sim.so", TEST_BUILD_DIR);
-    compare_random(*state, device, "cuda", 18);
+    compare_random(*state, device, "cuda", 18, ACROSS);
+    compare_random(*state, device, "cuda", 3, WIDE);
+    compare_random(*state, device, "cuda", 3, WIDE + 1);   /* rows that vectors cross */
 }
 
 /* A fault of a step is told as the op's own is. */
