@@ -57,11 +57,22 @@ def _row(name: str, given: Any, row: int, rows: int) -> Any:
     return (given[row:row + 1] if given.shape[0] == rows else given).cpu().contiguous()
 
 
+FEW_IDS = 4096      # whose copy to a GPU takes no longer than its start
+
+
 def _filled(rows: Sequence[Sequence[int]]) -> Any:
     """Rows of ids as one tensor; those that are shorter go on with their last one."""
     import torch
     longest = max(map(len, rows))
     return torch.tensor([list(r) + [r[-1]] * (longest - len(r)) for r in rows], dtype=torch.int64)
+
+
+def _behind(given: Any, here: Any, new: Any) -> Any:
+    """The new ids behind those given, where these lie; here: they in the host's memory. Few go to a GPU in one copy that is not waited for, as joining them there would take a second one and a launch."""
+    import torch
+    if here.numel() > FEW_IDS:
+        return torch.cat([given, new.to(given.device)], 1)
+    return torch.cat([here, new], 1).to(given.device, non_blocking=True)
 
 
 def _largest(types: list[tuple[str, str]], given: list[dict[str, Any]]) -> dict[str, int]:
@@ -252,21 +263,22 @@ class Engine:
         import torch
         given = ids.reshape(-1, ids.shape[-1]) if isinstance(ids, torch.Tensor) and ids.dim() in (1, 2) and ids.dtype == torch.int64 and ids.numel() > 0 else None
         if given is not None:       # as it lies: a prompt is long, and a list of its ids takes longer to make than a step
-            prompts, single = list(given.cpu().contiguous().unbind(0)), ids.dim() == 1
+            here = given.cpu().contiguous()
+            prompts, single, shortest, longest = list(here.unbind(0)), ids.dim() == 1, here.shape[1], here.shape[1]
         else:
             rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
             single = not rows or not isinstance(rows[0], (list, tuple))
             prompts = [rows] if single else [list(r) for r in rows]
-        if not all(map(len, prompts)) or max_new_tokens < 1:
-            raise Invalid(f"generate: a prompt has {min(map(len, prompts), default=0)} ids and {max_new_tokens} are wanted; both are at least 1")
+            shortest, longest = min(map(len, prompts), default=0), max(map(len, prompts), default=0)
+        if shortest < 1 or max_new_tokens < 1:
+            raise Invalid(f"generate: a prompt has {shortest} ids and {max_new_tokens} are wanted; both are at least 1")
         model = self._generation_model()
-        own = [{name: _row(name, given, row, len(prompts)) for name, given in inputs.items()} for row in range(len(prompts))]
-        session = self._generation_session(max(map(len, prompts)) + max_new_tokens, len(prompts), _largest(model.inputs, own) if inputs else {})
+        own = [{name: _row(name, tensor, row, len(prompts)) for name, tensor in inputs.items()} for row in range(len(prompts))] if inputs else ()
+        session = self._generation_session(longest + max_new_tokens, len(prompts), _largest(model.inputs, own) if inputs else {})
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-        new = session.generate(prompts, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops, seed=seed, on_token=on_token,
-                               inputs=own if inputs else ())
+        new = session.generate(prompts, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops, seed=seed, on_token=on_token, inputs=own)
         if given is not None:
-            result = torch.cat([given, _filled(new).to(given.device)], 1)
+            result = _behind(given, here, _filled(new))
             return result[0] if single else result
         made = [prompt + list(tail) for prompt, tail in zip(prompts, new)]
         if isinstance(ids, torch.Tensor):
