@@ -235,7 +235,8 @@ def audit_attention(blocks, row, findings):
         findings.append(("powers", f"{powers}"))
     turns = 4 if is_wide else 0.5   # of its loops, of a block of one tile
     each, products, copies = (turns * sum(numbers) for numbers in zip(*((len(loop.instructions), loop.count(*MATRIX), loop.count("UTCCP")) for loop in multiplies)))
-    claimed = turns * claims["WIDE_INSTRUCTIONS"] if is_wide else claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps + has_key_scale * claims["CODES_INSTRUCTIONS"] + has_scales * claims["SCALES_INSTRUCTIONS"]
+    pieces = (int(row["width"]) + 63) // 64 + (int(row["value_width"]) + 63) // 64 if int(row["width"]) > 128 else 2   # of a block
+    claimed = turns * claims["WIDE_INSTRUCTIONS"] if is_wide else claims["MULTIPLY_INSTRUCTIONS"] + claims["STEP_INSTRUCTIONS"] * steps + claims["PIECE_INSTRUCTIONS"] * (pieces - 2) + has_key_scale * claims["CODES_INSTRUCTIONS"] + has_scales * claims["SCALES_INSTRUCTIONS"]
     if each > claimed:
         findings.append(("issue", f"{each:g}"))
     if products != steps:

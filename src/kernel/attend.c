@@ -50,7 +50,44 @@ static double power_cycles(const problem *x) { return at(x->k->rows * (double)x-
 /* Scores are read, weights of half the size written. */
 static double tmem_cycles(const problem *x) { return at(x->k->rows * (double)x->k->keys * (4 + 2), rate(x->chip, CHIP_RATE_tmem)); }
 
-static double latency_cycles(const problem *x) { return x->k->stages > 0 ? 2 * rate(x->chip, CHIP_RATE_tma_latency) / x->k->stages / x->k->tiles : 0; }
+/* ---- the ring of keys and values ---- */
+
+/* Products go through stages in the order of the ring: a unit's first tile waits for each, and its last one gives it back, to be filled with what comes so many stages behind. */
+typedef struct ring { double now, released[KERNEL_ATTEND_STAGES], latency; int stages; } ring;
+
+/* A tile's products with the pieces of a block, which begin at stage `first`. */
+static void pass_pieces(ring *r, int first, int pieces, double cycles, bool waits, bool releases) {
+    for (int i = 0; i < pieces; i++) {
+        double *released = &r->released[(first + i) % r->stages];
+        if (waits) r->now = most(r->now, *released + r->latency);
+        r->now += cycles / pieces;
+        if (releases) *released = r->now;
+    }
+}
+
+/* Cycles of a unit's block when nothing but loads holds its products up: tile after tile values of a block, then scores of the next one. On average once the ring goes round. */
+static double ring_cycles(const problem *x, double scores, double values) {
+    const kernel_attend *k = x->k;
+    const int key_pieces = k->key_pieces > 0 ? k->key_pieces : 1, value_pieces = k->value_pieces > 0 ? k->value_pieces : 1, pieces = key_pieces + value_pieces, blocks = 2 * k->stages;
+    ring r = {.latency = rate(x->chip, CHIP_RATE_tma_latency), .stages = k->stages};
+    double begun = 0;
+    for (int block = 0; block < 2 * blocks; block++) {
+        const int first = block * pieces;
+        if (block == blocks) begun = r.now;
+        for (int tile = 0; tile < k->tiles; tile++) {
+            pass_pieces(&r, first, value_pieces, values, tile == 0, tile + 1 == k->tiles);
+            pass_pieces(&r, first + value_pieces, key_pieces, scores, tile == 0, tile + 1 == k->tiles);
+        }
+    }
+    return (r.now - begun) / blocks;
+}
+
+/* Of a tile; 0 where no product waits for a load. */
+static double latency_cycles(const problem *x) {
+    const double pairs = x->k->rows * (double)x->k->keys / 256, scores = at(pairs * x->k->width * x->p->score_bits, rate(x->chip, CHIP_RATE_mma)), values = at(pairs * x->k->value_width * x->p->bits, rate(x->chip, CHIP_RATE_mma));
+    const double cycles = x->k->stages > 0 ? ring_cycles(x, scores, values) / x->k->tiles : 0;
+    return cycles > 1.001 * (scores + values) ? cycles : 0;
+}
 
 /* A unit's first block: what nothing runs under where a thread block begins, and its results where it ends. */
 static double behind_cycles(const problem *x) {

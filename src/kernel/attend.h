@@ -6,6 +6,8 @@
 
 #include "kernel/tiles.h"
 
+enum { KERNEL_ATTEND_STAGES = 16 };
+
 /* A variant of a kernel. Widths are those that it multiplies. */
 typedef struct kernel_attend {
     int rows, keys;               /* of a tile of queries, and of a block of keys */
@@ -14,7 +16,8 @@ typedef struct kernel_attend {
     double emulated;              /* the part of the powers of 2 that is made by multiplying and adding */
     int functions;                /* special functions of a score besides its power of 2 */
     double instructions;          /* machine instructions that a tile's block costs the busiest scheduler: those of a softmax warp, and of what shares it */
-    int stages;                   /* blocks of keys or values that may be on their way; 0: enough */
+    int stages;                   /* of the ring that keys and values take turns in, up to KERNEL_ATTEND_STAGES; 0: enough */
+    int key_pieces, value_pieces; /* stages that a block of keys and one of values take; 0: 1 */
 } kernel_attend;
 
 /* heads: of all batches; shared: of these that read the same keys. */

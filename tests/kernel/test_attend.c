@@ -99,6 +99,44 @@ static void products_bind_heads_of_256(void **state) {
     assert_true(b.bound.part >= 0.90);
 }
 
+/* Blocks of 192 columns of keys come in pieces: two stages of whole blocks are all that there is room for, and those are waited for. */
+static void pieces_come_in_time_for_heads_of_192(void **state) {
+    (void)state;
+    const bounded b = bounded_of("b200", "attention bf16[2,16,8192,192] bf16[2,16,8192,192] bf16[2,16,8192,128] scale=0.07");
+    print_message("b200, d192: %.1f %% of the matrix rate, %s, %.0f us predicted\n", 100 * b.bound.part, kernel_resource_words(b.bound.limit), 1e6 * b.bound.seconds);
+    assert_string_equal(b.entry, "attention_tcgen05_bf16_d192");
+    assert_true(b.bound.part >= 0.94);
+}
+
+/* The bound of a ring: of two tiles, or one, a block's products take mma cycles, and a load comes 1606 cycles after it was asked for, which is when both tiles have read what lay there. */
+static void rings_that_are_too_short_are_waited_for(void **state) {
+    (void)state;
+    static const struct { int tiles, width, value_width, stages, key_pieces, value_pieces; double cycles; } rings[] = {   /* cycles of a tile's block; 0: nothing is waited for */
+        {2, 128, 128, 3, 1, 1, (1024 + 1606) / 2.0},   /* keys wait for the stage of the values before, whose second product ends 1024 cycles behind the first scores */
+        {2, 128, 128, 4, 1, 1, 0},
+        {2, 192, 128, 2, 1, 1, (2048 + 1606) / 2.0},   /* of the keys before: until the second tile's scores have been multiplied */
+        {2, 192, 128, 7, 3, 2, (1024 + 1606) / 2.0},
+        {2, 192, 128, 8, 3, 2, 0},
+        {1, 256, 256, 8, 4, 4, 0},
+    };
+    const kernel_attention call = {.heads = 64, .shared = 1, .queries = 8192, .keys = 8192, .seen = 8192, .score_bits = 16, .bits = 16, .result_bytes = 2};
+    dw_context *context;
+    chip_caps chip;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(chip_find(context, "b200", 0, &chip), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(rings); i++) {
+        const kernel_attend kernel = {.rows = 128, .keys = 128, .tiles = rings[i].tiles, .width = rings[i].width, .value_width = rings[i].value_width, .stages = rings[i].stages, .key_pieces = rings[i].key_pieces,
+                                      .value_pieces = rings[i].value_pieces};
+        kernel_tiles_bound b;
+        kernel_attend_bound_of(&kernel, &call, &chip, &b);
+        const double products = 4.0 * (rings[i].width + rings[i].value_width), cycles = products * b.cycles[KERNEL_RESOURCE_latency] / b.cycles[KERNEL_RESOURCE_mma];
+        print_message("%d tiles of %d, %d stages: %.0f cycles of a tile's block by loads, %.0f by products\n", rings[i].tiles, rings[i].width, rings[i].stages, cycles, products);
+        assert_float_equal(cycles, rings[i].cycles, 1e-6 * products);
+        assert_int_equal(b.limit, rings[i].cycles > 0 ? KERNEL_RESOURCE_latency : KERNEL_RESOURCE_mma);
+    }
+    dw_context_destroy(context);
+}
+
 /* What more than position hides, and what wide heads have besides, goes by entries of its own, none of them plain. */
 static void masks_have_entries(void **state) {
     (void)state;
@@ -140,6 +178,8 @@ int main(void) {
         cmocka_unit_test(a_chip_of_fast_powers_emulates_none),
         cmocka_unit_test(codes_take_less_of_wide_heads),
         cmocka_unit_test(products_bind_heads_of_256),
+        cmocka_unit_test(pieces_come_in_time_for_heads_of_192),
+        cmocka_unit_test(rings_that_are_too_short_are_waited_for),
         cmocka_unit_test(masks_have_entries),
         cmocka_unit_test(no_public_time_is_shorter),
         cmocka_unit_test(a_causal_mask_takes_about_half),

@@ -144,7 +144,7 @@ INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_sha
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const float x = __uint_as_float(raw[i + 2 * k]), y = __uint_as_float(raw[i + 2 * k + 1]);
-                wrong = wrong || x != x || y != y;
+                wrong |= !(x <= y || x > y);   /* one of the two is NaN: one test of both */
                 words[k] = is_bf16 ? cvt_bf16x2(x * factor, y * factor) : cvt_f16x2(x * factor, y * factor);
             }
             const int chunk = (part + i) / 8;
@@ -177,12 +177,11 @@ INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape
 /* ---- units ---- */
 
 /* Of a thread's rows, parities of barriers. */
-typedef struct correct_turns { uint32_t said[ATTEND_TILES], whole[ATTEND_TILES], out[ATTEND_TILES]; } correct_turns;
+typedef struct correct_turns { uint32_t said[ATTEND_TILES], whole[ATTEND_TILES], out[2]; } correct_turns;
 
 /* The end of a unit of a tile. any: has it blocks? */
 INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const attend_unit *u, const int tile, bool any, int warp, uint32_t sums, correct_turns *turns) {
-    const int row_of_tile = warp * 32 + threadIdx.x % 32, slot = tile % s.outs;
-    const uint32_t out = p->out + slot * attend_out_bytes(s.sizes);
+    const int row_of_tile = warp * 32 + threadIdx.x % 32;
     const float2 end = listen(p, tile, row_of_tile, turns->said[tile]);
     turns->said[tile] ^= 1;
     const ended_row row = {u->first + tile * ATTEND_ROWS + row_of_tile, end.y, end.y != end.y ? NOT_A_NUMBER : end.x};
@@ -191,7 +190,9 @@ INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape
         turns->whole[tile] ^= 1;
     }
 #pragma unroll
-    for (int from = 0; from < attend_columns(s.value_width) * ATTEND_COLUMN; from += attend_out_columns(s.sizes) * ATTEND_COLUMN) {
+    for (int part = 0; part < attend_out_parts(s.sizes); part++) {
+        const int slot = (tile * attend_out_parts(s.sizes) + part) % s.outs, from = part * attend_out_columns(s.sizes) * ATTEND_COLUMN;
+        const uint32_t out = p->out + slot * attend_out_bytes(s.sizes);
         if (!s.blocks) {
             mbarrier_wait(ring_empty(p->out_ring, slot), turns->out[slot]);
             turns->out[slot] ^= 1;
@@ -203,7 +204,7 @@ INLINE void finish_tile(const attention_tcgen05_arguments *g, const attend_shape
             __syncwarp();
             store_blocks(g, u, row.query, out, row_of_tile);
             __syncwarp();
-            return;
+            continue;
         }
         fence_proxy_async();
         arrive(ring_full(p->out_ring, slot));
@@ -228,7 +229,7 @@ INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_sha
                     const float factor = listen(p, tile, row_of_tile, turns.said[tile]).x;
                     turns.said[tile] ^= 1;
                     if (s.tiles == 1) {   /* the block's scores were multiplied in front of the last block's values */
-                        wait_for_tmem(p->sums + tile * BARRIER_BYTES, turns.whole[tile]);
+                        mbarrier_wait(p->sums + tile * BARRIER_BYTES, turns.whole[tile]);
                         turns.whole[tile] ^= 1;
                     }
                     scale_sums(s, sums + tile * ATTEND_SUMS_STEP, factor);

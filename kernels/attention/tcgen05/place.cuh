@@ -67,14 +67,14 @@ INLINE constexpr int unit_readers(const attend_shape s) { return ATTEND_THREADS 
 INLINE void init_barriers(const attend_shape s, const attend_place *p) {
     schedule_init(p->units, unit_readers(s));
     ring_init(p->kv_ring, s.stages, 1, 1);
-    ring_init(p->q_ring, ATTEND_TILES, 1, 1);
+    ring_init(p->q_ring, s.tiles, 1, 1);
     ring_init(p->out_ring, s.outs, TILE_WARPS, 1);
-    ring_init(p->said_ring, ATTEND_TILES, TILE_WARPS, TILE_WARPS);
+    ring_init(p->said_ring, s.tiles, TILE_WARPS, TILE_WARPS);
     for (int tile = 0; tile < ATTEND_TILES; tile++) {
         mbarrier_init(p->scores + tile * BARRIER_BYTES, 1);
         mbarrier_init(p->ready + tile * BARRIER_BYTES, 2 * TILE_WARPS);
         mbarrier_init(p->rest + tile * BARRIER_BYTES, TILE_WARPS);
-        mbarrier_init(p->sums + tile * BARRIER_BYTES, 1);
+        if (tile < s.tiles) mbarrier_init(p->sums + tile * BARRIER_BYTES, 1);
         if (s.codes == ATTEND_MXFP8) mbarrier_init(p->read + tile * BARRIER_BYTES, TILE_WARPS);
     }
     fence_mbarrier_init();

@@ -24,15 +24,20 @@ INLINE void load_pieces(const attention_arguments *p, const tensor_map *map, uin
         tma_load_4d(to + lane * rows * ROW_BYTES + i * keys * ROW_BYTES, map, full, (from_column + i) * ATTEND_COLUMN, slot % p->page, head, there ? page : p->pages, TMA_EVICT_LAST);
 }
 
-INLINE void load_block(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const uint64_t *map, const int columns, ring_turn *turn, bool issues, int block, int head, int cache) {
+/* A stage: a block, or a piece of one: so many keys from `first` on, in columns of 64 from from_column on. */
+INLINE void load_stage(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const uint64_t *map, const int columns, const int keys, ring_turn *turn, bool issues, int from_column, int first,
+                       int head, int cache) {
     const uint32_t to = p->kv + turn->stage * attend_stage_bytes(s.sizes), full = ring_full(p->kv_ring, turn->stage);
+    const bool paged = s.texts && g->call.page != 0;
     ring_wait_empty(p->kv_ring, *turn);
     if (issues) {
-        ring_expect_full(p->kv_ring, *turn, columns * ATTEND_COLUMN_BYTES);
-        if (!s.texts || g->call.page == 0) load_rows((const tensor_map *)map, to, full, columns, block * ATTEND_KEYS, head, cache, TMA_EVICT_LAST);
+        ring_expect_full(p->kv_ring, *turn, columns * keys * ROW_BYTES);
+#pragma unroll
+        for (int i = 0; i < columns && !paged; i++)
+            tma_load_4d(to + i * keys * ROW_BYTES, (const tensor_map *)map, full, (from_column + i) * ATTEND_COLUMN, first, head, cache, TMA_EVICT_LAST);
     }
     __syncwarp();
-    if (s.texts && g->call.page != 0) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, ATTEND_KEYS, 0, block * ATTEND_KEYS, head, cache);
+    if (paged) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, keys, from_column, first, head, cache);
     ring_next(turn, s.stages);
 }
 
@@ -77,27 +82,35 @@ INLINE void store_scales(uint32_t to, uint4 words) {
     __syncwarp();
 }
 
-INLINE void load_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int block, const attend_unit *unit) {
-    const int head = head_of(g, unit);
+INLINE void load_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int block, int head, const attend_unit *unit) {
+    const int columns = attend_q_columns(s.sizes) / attend_key_pieces(s.sizes);
     if (s.codes == ATTEND_MXFP8) {
         const uint4 words = load_key_scales(g, s, unit->cache, head, block);
         ring_wait_empty(p->kv_ring, *turn);
         store_scales(p->k_scales + turn->stage * ATTEND_SCALE_TILE, words);
     }
-    load_block(g, s, p, g->map_k, attend_q_columns(s.sizes), turn, issues, block, head / (int)g->call.shared_heads, unit->cache);
+#pragma unroll 1
+    for (int i = 0; i < attend_key_pieces(s.sizes); i++)
+        load_stage(g, s, p, g->map_k, columns, ATTEND_KEYS, turn, issues, i * columns, block * ATTEND_KEYS, head / (int)g->call.shared_heads, unit->cache);
+}
+
+INLINE void load_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int block, int head, int cache) {
+    const int keys = attend_value_keys(s.sizes);
+#pragma unroll 1
+    for (int i = 0; i < attend_value_pieces(s.sizes); i++)
+        load_stage(g, s, p, g->map_v, attend_columns(s.value_width), keys, turn, issues, 0, block * ATTEND_KEYS + i * keys, head / (int)g->call.shared_heads, cache);
 }
 
 /* In the order in which products read: keys 0, then values i and keys i + 1. Queries come behind the first keys, as they wait for the end of the unit before. */
 INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
-    const int columns = attend_q_columns(s.sizes), value_columns = attend_columns(s.value_width);
     const bool issues = elect_one();
     ring_turn turn = ring_writer();
     uint32_t q_phase[ATTEND_TILES] = {1, 1};
     attend_unit unit;
     for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
-        const int head = head_of(g, &unit), shared = head / (int)g->call.shared_heads;
+        const int head = head_of(g, &unit);
         if (unit.begin == unit.end) continue;
-        load_keys(g, s, p, &turn, issues, unit.begin, &unit);
+        load_keys(g, s, p, &turn, issues, unit.begin, head, &unit);
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
             if (tile >= unit.tiles || !unit.opens) break;
@@ -108,12 +121,12 @@ INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape 
                 store_scales(p->q_scales + tile * ATTEND_SCALE_TILE, load_scales(&g->call, g->q_scales, unit.head, g->call.queries, unit.first + tile * ATTEND_ROWS));
             if (!issues) continue;
             const uint32_t full = ring_expect_full(p->q_ring, q_turn, attend_q_bytes(s.sizes));
-            load_rows((const tensor_map *)g->map_q, p->q + tile * attend_q_bytes(s.sizes), full, columns, unit.first + tile * ATTEND_ROWS, head, batch_of(g, &unit), TMA_EVICT_FIRST);
+            load_rows((const tensor_map *)g->map_q, p->q + tile * attend_q_bytes(s.sizes), full, attend_q_columns(s.sizes), unit.first + tile * ATTEND_ROWS, head, batch_of(g, &unit), TMA_EVICT_FIRST);
         }
 #pragma unroll 1
         for (int block = unit.begin; block < unit.end; block++) {
-            load_block(g, s, p, g->map_v, value_columns, &turn, issues, block, shared, unit.cache);
-            if (block + 1 < unit.end) load_keys(g, s, p, &turn, issues, block + 1, &unit);
+            load_values(g, s, p, &turn, issues, block, head, unit.cache);
+            if (block + 1 < unit.end) load_keys(g, s, p, &turn, issues, block + 1, head, &unit);
         }
     }
 }
@@ -137,48 +150,76 @@ INLINE void multiply_codes(const attend_shape s, uint32_t scores, uint32_t q, ui
     }
 }
 
-/* The same of 16 bits; of heads narrower than the entry only the columns that there are. */
-INLINE void multiply_keys(const attend_shape s, uint32_t scores, uint32_t q, uint32_t k, uint32_t formats) {
+/* The same of 16 bits, [128, 16 steps] of q and k at a time; of heads narrower than the entry only the columns that there are. begins: these are the first ones. */
+INLINE void multiply_keys(uint32_t scores, uint32_t q, uint32_t k, uint32_t formats, const int steps, const bool begins) {
     const uint64_t rows = tcgen05_descriptor(0);
     const uint32_t a = q >> 4, b = k >> 4;
 #pragma unroll
-    for (int step = 0; step < s.width / 16; step++) {
+    for (int step = 0; step < steps; step++) {
         const int at = step / 4 * (ATTEND_COLUMN_BYTES / 16) + step % 4 * 2;
-        tcgen05_mma_f16(scores, rows | (a + at), rows | (b + at), formats | descriptor_of(ATTEND_KEYS, 0), step > 0);
+        tcgen05_mma_f16(scores, rows | (a + at), rows | (b + at), formats | descriptor_of(ATTEND_KEYS, 0), step > 0 || !begins);
     }
 }
 
-/* sums [128, value_width] += weights v, of 16 keys each step; `first`: of the unit's first block, which begins them. */
-INLINE void add_values(const attend_shape s, uint32_t sums, uint32_t weights, uint32_t v, uint32_t formats, const int from, const int upto, bool first) {
-    const uint64_t columns = tcgen05_descriptor_columns(0, ATTEND_COLUMN_BYTES);
+/* sums [128, value_width] += weights v, of 16 keys each step, those of v from step `base` on; `first`: of the unit's first block, which begins them. */
+INLINE void add_values(const attend_shape s, uint32_t sums, uint32_t weights, uint32_t v, uint32_t formats, const int base, const int from, const int upto, bool first) {
+    const uint64_t columns = tcgen05_descriptor_columns(0, attend_value_keys(s.sizes) * ROW_BYTES);
 #pragma unroll
     for (int step = from; step < upto; step++)
-        tcgen05_mma_f16_rows(sums, weights + 8 * step, columns | ((v >> 4) + step * (16 * ROW_BYTES / 16)), formats | descriptor_of(s.value_width, 1), step > 0 || !first);
+        tcgen05_mma_f16_rows(sums, weights + 8 * step, columns | ((v >> 4) + (step - base) * (16 * ROW_BYTES / 16)), formats | descriptor_of(s.value_width, 1), step > 0 || !first);
 }
 
-/* The scores of a tile; those of its last block free its queries. */
-INLINE void issue_scores(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, int stage, bool last) {
-    const uint32_t scores = p->tmem + tile * ATTEND_KEYS, scales = p->tmem + (ATTEND_TILES - 1 - tile) * ATTEND_KEYS + ATTEND_SCALES_AT;
-    const uint32_t q = p->q + tile * attend_q_bytes(s.sizes), k = p->kv + stage * attend_stage_bytes(s.sizes);
-    if (!issues) return;
-    if (s.codes == ATTEND_MXFP8) {
-        tcgen05_copy_scales(scales, tcgen05_rows_descriptor(p->q_scales + tile * ATTEND_SCALE_TILE));
-        tcgen05_copy_scales(scales + ATTEND_SCALE_COLUMNS, tcgen05_rows_descriptor(p->k_scales + stage * ATTEND_SCALE_TILE));
+/* The scores of a tile. Of pieces of keys the unit's first tile waits for each, its last one (frees) gives each back; for the first piece, and of keys that are one, the caller does. The scores of a last block free the
+ * tile's queries. */
+INLINE void issue_scores(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, ring_turn turn, bool frees, bool last) {
+    const int pieces = attend_key_pieces(s.sizes);
+    const uint32_t scores = p->tmem + tile * ATTEND_KEYS, scales = p->tmem + (ATTEND_TILES - 1 - tile) * ATTEND_KEYS + ATTEND_SCALES_AT, q = p->q + tile * attend_q_bytes(s.sizes);
+#pragma unroll
+    for (int i = 0; i < pieces; i++) {
+        const uint32_t k = p->kv + turn.stage * attend_stage_bytes(s.sizes);
+        if (tile == 0 && i > 0) ring_wait_full(p->kv_ring, turn);
+        if (issues) {
+            if (s.codes == ATTEND_MXFP8) {
+                tcgen05_copy_scales(scales, tcgen05_rows_descriptor(p->q_scales + tile * ATTEND_SCALE_TILE));
+                tcgen05_copy_scales(scales + ATTEND_SCALE_COLUMNS, tcgen05_rows_descriptor(p->k_scales + turn.stage * ATTEND_SCALE_TILE));
+            }
+            if (s.codes != ATTEND_HALVES) multiply_codes(s, scores, q, k, scales);
+            else multiply_keys(scores, q + i * ATTEND_COLUMN_BYTES, k, g->formats, s.width / 16 / pieces, i == 0);
+            if (frees && pieces > 1) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
+        }
+        ring_next(&turn, s.stages);
     }
-    if (s.codes != ATTEND_HALVES) multiply_codes(s, scores, q, k, scales);
-    else multiply_keys(s, scores, q, k, g->formats);
+    if (!issues) return;
     tcgen05_commit(p->scores + tile * BARRIER_BYTES);
     if (last) tcgen05_commit(ring_empty(p->q_ring, tile));
 }
 
-/* The values' product of a tile: three quarters of the keys, and then the last one. */
-INLINE void issue_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, int stage, bool first, bool last, uint32_t phase) {
-    const uint32_t sums = p->tmem + ATTEND_SUMS + tile * ATTEND_SUMS_STEP, weights = p->tmem + tile * ATTEND_KEYS, v = p->kv + stage * attend_stage_bytes(s.sizes);
-    wait_for_tmem(p->ready + tile * BARRIER_BYTES, phase);
-    if (issues) add_values(s, sums, weights, v, g->formats, 0, 6, first);
-    wait_for_tmem(p->rest + tile * BARRIER_BYTES, phase);
-    if (issues) add_values(s, sums, weights, v, g->formats, 6, 8, first);
+/* The values' product of a tile: three quarters of the keys, and then the last one. The first tile waits for each piece, the last one (frees) gives each back. */
+INLINE void issue_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, ring_turn turn, bool frees, bool first, bool last, uint32_t phase) {
+    enum { STEPS = ATTEND_KEYS / 16, READY = STEPS * 3 / 4 };
+    const uint32_t sums = p->tmem + ATTEND_SUMS + tile * ATTEND_SUMS_STEP, weights = p->tmem + tile * ATTEND_KEYS;
+    const int pieces = attend_value_pieces(s.sizes);
+#pragma unroll
+    for (int i = 0; i < pieces; i++) {
+        const int from = i * STEPS / pieces, upto = (i + 1) * STEPS / pieces;
+        const uint32_t v = p->kv + turn.stage * attend_stage_bytes(s.sizes);
+        if (tile == 0) ring_wait_full(p->kv_ring, turn);
+        if (i == 0) wait_for_tmem(p->ready + tile * BARRIER_BYTES, phase);
+        if (issues) add_values(s, sums, weights, v, g->formats, from, from, min(upto, READY), first);
+        if (upto == STEPS) {
+            wait_for_tmem(p->rest + tile * BARRIER_BYTES, phase);
+            if (issues) add_values(s, sums, weights, v, g->formats, from, max(from, READY), upto, first);
+        }
+        if (issues && frees) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
+        ring_next(&turn, s.stages);
+    }
     if (issues && last) tcgen05_commit(p->sums + tile * BARRIER_BYTES);
+}
+
+/* Behind so many stages. */
+INLINE void pass_stages(ring_turn *turn, const int count, const int stages) {
+#pragma unroll
+    for (int i = 0; i < count; i++) ring_next(turn, stages);
 }
 
 /* The blocks of all units that have some, one after the other. */
@@ -223,17 +264,13 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
     now.unit.tiles = 0;           /* before the first block there are no values */
     while (now.there) {
         const bool first = is_begin(&now.unit, now.block), last = is_end(&now.unit, now.block), begins = is_begin(&next.unit, next.block);
-        const int values = turn.stage;
-        if (now.unit.tiles > 0) {
-            ring_wait_full(p->kv_ring, turn);
-            ring_next(&turn, s.stages);
-        }
+        const ring_turn values = turn;
+        if (now.unit.tiles > 0) pass_stages(&turn, attend_value_pieces(s.sizes), s.stages);
 #pragma unroll
         for (int tile = 0; tile < ATTEND_TILES; tile++) {
             if (tile < now.unit.tiles) {
-                issue_values(g, s, p, issues, tile, values, first, last, phase[tile]);
+                issue_values(g, s, p, issues, tile, values, tile + 1 == now.unit.tiles, first, last, phase[tile]);
                 phase[tile] ^= 1;
-                if (issues && tile + 1 == now.unit.tiles) tcgen05_commit(ring_empty(p->kv_ring, values));
             }
             if (!next.there) continue;
             if (tile == 0) ring_wait_full(p->kv_ring, turn);
@@ -243,13 +280,13 @@ INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_sh
                 q_phase[tile] ^= 1;
             }
             if (s.codes == ATTEND_MXFP8) make_room_for_scales(p, tile, &unread);
-            issue_scores(g, s, p, issues, tile, turn.stage, is_end(&next.unit, next.block));
+            issue_scores(g, s, p, issues, tile, turn, tile + 1 == next.unit.tiles, is_end(&next.unit, next.block));
             unread.there[tile] = true;
         }
         now = next;
         if (!next.there) continue;
-        if (issues) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
-        ring_next(&turn, s.stages);
+        if (issues && attend_key_pieces(s.sizes) == 1) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
+        pass_stages(&turn, attend_key_pieces(s.sizes), s.stages);
         next_block(g, s, p, &next);
     }
 }
@@ -264,33 +301,31 @@ INLINE void store_tile(const attention_tcgen05_arguments *g, const attend_shape 
     tma_commit();
 }
 
-/* Results of a unit in parts: of each tile, or of the two halves of one tile's columns. Where there is room for one part only, the second waits for the first. */
+/* Results of a unit part by part, columns of a tile. Places take turns; where there are two, one is given back when the next part's store has been issued. */
 INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
+    const int of_tile = attend_out_parts(s.sizes);
     const bool issues = elect_one();
-    uint32_t phase[ATTEND_TILES] = {0, 0};
+    uint32_t phase[2] = {0, 0};
     attend_unit unit;
     for (int number = 0; next_unit(g, s, p, number, &unit); number++) {
         if (!unit.closes || s.blocks) continue;   /* results in blocks are stored by those who correct */
+        const int parts = unit.tiles * of_tile;
 #pragma unroll
-        for (int part = 0; part < ATTEND_TILES; part++) {
-            const int slot = part % s.outs, parts = s.tiles == 1 ? ATTEND_TILES : unit.tiles;
+        for (int part = 0; part < ATTEND_TILES * of_tile; part++) {
+            const int slot = part % s.outs;
             if (part >= parts) break;
             mbarrier_wait(ring_full(p->out_ring, slot), phase[slot]);
             phase[slot] ^= 1;
             if (!issues) continue;
-            store_tile(g, s, p->out + slot * attend_out_bytes(s.sizes), &unit, unit.first + (s.tiles == 1 ? 0 : part * ATTEND_ROWS), s.tiles == 1 ? part * attend_out_columns(s.sizes) : 0);
-            if (part + s.outs < parts) {
-                tma_wait_read(0);
-                mbarrier_arrive(ring_empty(p->out_ring, slot));
+            store_tile(g, s, p->out + slot * attend_out_bytes(s.sizes), &unit, unit.first + part / of_tile * ATTEND_ROWS, part % of_tile * attend_out_columns(s.sizes));
+            if (s.outs > 1 && part > 0) {
+                tma_wait_read(1);
+                mbarrier_arrive(ring_empty(p->out_ring, slot ^ 1));
             }
+            if (s.outs > 1 && part + 1 < parts) continue;
+            tma_wait_read(0);
+            mbarrier_arrive(ring_empty(p->out_ring, slot));
         }
-        if (!issues) continue;
-        if (s.outs > 1 && unit.tiles > 1) {
-            tma_wait_read(1);
-            mbarrier_arrive(ring_empty(p->out_ring, 0));
-        }
-        tma_wait_read(0);
-        mbarrier_arrive(ring_empty(p->out_ring, s.outs > 1 && unit.tiles > 1 ? 1 : 0));
     }
 }
 

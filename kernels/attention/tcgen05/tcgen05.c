@@ -94,11 +94,11 @@ static tcgen05_kind kind_of(const op_call *call) {
 
 /* As counted in machine code (README.md), of a block: instructions of a softmax warp, and those that a pair of powers of 2 costs more by multiplying and adding; of a tile, of the warps that
  * correct and multiply, which share a scheduler with them. */
-enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 44, STEP_INSTRUCTIONS = 7 };
-/* Of wide heads, of the warp that multiplies: a piece of keys and one of values. */
-enum { WIDE_INSTRUCTIONS = 84 };
+enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 46, STEP_INSTRUCTIONS = 7 };
+/* Of the warp that multiplies: of wide heads a piece of keys and one of values; of others in pieces what each costs more, behind the first of either. */
+enum { WIDE_INSTRUCTIONS = 84, PIECE_INSTRUCTIONS = 17 };
 /* What codes cost more: of e4m3 a softmax warp for scales of keys, and the warp that multiplies; with mxfp8 the latter, which waits and copies scales. */
-enum { FACTOR_INSTRUCTIONS = 15, CODES_INSTRUCTIONS = 4, SCALES_INSTRUCTIONS = 28 };
+enum { FACTOR_INSTRUCTIONS = 15, CODES_INSTRUCTIONS = 6, SCALES_INSTRUCTIONS = 30 };
 /* The same of what is done besides, as it stands in the source and was not counted: bits of a mask; caps, biases and masks where products lie, which read 128 scores once more. */
 enum { MASKED_INSTRUCTIONS = 40, GENERAL_INSTRUCTIONS = 1000 };
 
@@ -124,13 +124,13 @@ static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
     const bool is_halves = e->sizes.codes == ATTEND_HALVES;
     const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / (is_halves ? 16.0 : 32.0) + ATTEND_KEYS / 16.0;
-    const double products = attend_is_wide(e->sizes) ? ATTEND_WIDE_PIECES * WIDE_INSTRUCTIONS : MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps;
+    const double products = attend_is_wide(e->sizes) ? attend_key_pieces(e->sizes) * WIDE_INSTRUCTIONS : MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps + PIECE_INSTRUCTIONS * (attend_key_pieces(e->sizes) + attend_value_pieces(e->sizes) - 2);
     const int besides = (e->sizes.scores == ATTENTION_MASKED ? MASKED_INSTRUCTIONS : e->sizes.scores == ATTENTION_GENERAL ? GENERAL_INSTRUCTIONS : 0) +
                         (e->sizes.codes == ATTEND_E4M3 ? FACTOR_INSTRUCTIONS + CODES_INSTRUCTIONS : e->sizes.codes == ATTEND_MXFP8 ? SCALES_INSTRUCTIONS : 0);
     const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = attend_tiles(e->sizes), .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
                                   .functions = op_attr_real(call->attrs, OP_ATTR_softcap) > 0 ? 2 : 0,
                                   .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + products + besides,
-                                  .stages = attend_stages(e->sizes) / attend_pieces(e->sizes)};
+                                  .stages = attend_stages(e->sizes), .key_pieces = attend_key_pieces(e->sizes), .value_pieces = attend_value_pieces(e->sizes)};
     const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)attention_slots(call),
                                    .seen = seen_of(call), .texts = texts_of(call, attend_unit_rows(e->sizes)), .score_bits = is_halves ? 16 : 8, .bits = 16, .result_bytes = 2};   /* of blocks, too: what is quantised decides which entry makes it, so that a result has the bits of a plain one that is quantised */
     kernel_attend_bound_of(&kernel, &size, run->chip, bound);
@@ -240,7 +240,7 @@ static dw_status launch_entry(const kernel_run *given, bool in_blocks, kernel_la
     kernel_launch launch;
     attention_tcgen05_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS, value_rows = attend_is_wide(e->sizes) && rows > ATTEND_WIDE_KEYS ? ATTEND_WIDE_KEYS : rows;
+    const int rows = g->call.page > 0 && g->call.page < ATTEND_KEYS ? g->call.page : ATTEND_KEYS, value_rows = rows > attend_value_keys(e->sizes) ? attend_value_keys(e->sizes) : rows;
     if (e->sizes.codes != ATTEND_HALVES) {
         attention_take_codes(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q, &g->q_scales);
         attention_take_codes(&launch, run, ATTENTION_K, rows, g->map_k, &g->k_scales);

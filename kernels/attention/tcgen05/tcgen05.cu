@@ -67,7 +67,7 @@ INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shap
         __syncwarp();
     }
     meet();
-    if (warp == MULTIPLY_WARP) tmem_dealloc(p.tmem, ATTEND_TMEM);
+    if (threadIdx.x / 32 == MULTIPLY_WARP) tmem_dealloc(p.tmem, ATTEND_TMEM);   /* asked again, as no register is left to keep it in */
 }
 
 #define JOIN(entries, name) attention_##entries##_##name

@@ -5,8 +5,8 @@
 #include "kernels/attention/arguments.h"
 
 /* A unit is two tiles of 128 queries of a head, of wide heads one; a block is 128 keys. Operands lie in columns of 64 elements, 128 bytes of each row. There are two places for scores: of two tiles each has
- * one, of one tile the blocks take turns. Blocks of wide heads come in pieces: of keys 64 columns each, of values 32 rows. */
-enum { ATTEND_ROWS = 128, ATTEND_TILES = 2, ATTEND_KEYS = 128, ATTEND_COLUMN = 64, ATTEND_COLUMN_BYTES = ATTEND_ROWS * 128, ATTEND_WIDE_PIECES = 4, ATTEND_WIDE_KEYS = ATTEND_KEYS / ATTEND_WIDE_PIECES };
+ * one, of one tile the blocks take turns. Blocks of heads more than 128 wide come in pieces of 16 KB: of keys 64 columns each, of values as many rows. */
+enum { ATTEND_ROWS = 128, ATTEND_TILES = 2, ATTEND_KEYS = 128, ATTEND_COLUMN = 64, ATTEND_COLUMN_BYTES = ATTEND_ROWS * 128 };
 /* Warps: four for the softmax of each tile, four that correct sums, and one each that multiplies, loads, stores and says which units. */
 enum { ATTEND_THREADS = 512, ATTEND_SHARED_BYTES = 227 * 1024, ATTEND_MOST_STAGES = 8, ATTEND_UNITS = 3 };
 /* Scales of mxfp8: elements of one, bytes of those of 128 rows. */
@@ -25,33 +25,38 @@ enum { ATTEND_HALVES, ATTEND_E4M3, ATTEND_MXFP8 };
 /* A row of tiles.def or codes.def. emulated: of 8 pairs of a row's powers of 2 so many are made by multiplying and adding; blocks: 1: results are in blocks. */
 typedef struct attend_sizes { int width, value_width, emulated, scores, texts, codes, blocks; } attend_sizes;
 
-/* ---- shared memory: q [2][128, width]; k and v in turn, stages of [128, the wider of both]; results [2 or, where else no three stages fit, 1][128, value_width]; all in columns of 64, swizzled by
- * 128 bytes. Codes take one column, whatever their width. With mxfp8 scales of q [2], and of the keys of each stage, as tiles of 128 rows x 4. Of wide heads: q of one tile, stages of a piece, results of half of
- * the columns ---- */
+/* ---- shared memory: q [2][128, width], of wide heads [128, width]; k and v in turn, stages of [128, the wider of both], or of a piece; results [2 or, of pieces, 1][128, half of value_width], which is a column at least; all
+ * in columns of 64, swizzled by 128 bytes. Codes take one column, whatever their width. With mxfp8 scales of q [2], and of the keys of each stage, as tiles of 128 rows x 4. Results in blocks are staged whole ---- */
 
 ATTEND_FORMULA int attend_is_wide(const attend_sizes s) { return s.value_width > 128; }
 /* Tiles of a unit, and its queries; pieces of a block. */
 ATTEND_FORMULA int attend_tiles(const attend_sizes s) { return attend_is_wide(s) ? 1 : ATTEND_TILES; }
 ATTEND_FORMULA int attend_unit_rows(const attend_sizes s) { return attend_tiles(s) * ATTEND_ROWS; }
-ATTEND_FORMULA int attend_pieces(const attend_sizes s) { return attend_is_wide(s) ? ATTEND_WIDE_PIECES : 1; }
-
 ATTEND_FORMULA int attend_columns(int width) { return (width + ATTEND_COLUMN - 1) / ATTEND_COLUMN; }
+ATTEND_FORMULA int attend_in_pieces(const attend_sizes s) { return s.width > 128; }
+ATTEND_FORMULA int attend_key_pieces(const attend_sizes s) { return attend_in_pieces(s) ? attend_columns(s.width) : 1; }
+ATTEND_FORMULA int attend_value_pieces(const attend_sizes s) { return attend_in_pieces(s) ? attend_columns(s.value_width) : 1; }
+/* Rows of a piece of values. */
+ATTEND_FORMULA int attend_value_keys(const attend_sizes s) { return ATTEND_KEYS / attend_value_pieces(s); }
 /* Columns of 128 bytes of q, and of k. */
 ATTEND_FORMULA int attend_q_columns(const attend_sizes s) { return s.codes != ATTEND_HALVES ? 1 : attend_columns(s.width); }
 ATTEND_FORMULA int attend_q_bytes(const attend_sizes s) { return attend_q_columns(s) * ATTEND_COLUMN_BYTES; }
-/* Columns of results that are staged at a time. */
-ATTEND_FORMULA int attend_out_columns(const attend_sizes s) { return attend_is_wide(s) ? attend_columns(s.value_width) / 2 : attend_columns(s.value_width); }
+/* Columns of results that are staged at a time: a part; parts of a tile. */
+ATTEND_FORMULA int attend_out_columns(const attend_sizes s) { return s.blocks ? attend_columns(s.value_width) : (attend_columns(s.value_width) + 1) / 2; }
+ATTEND_FORMULA int attend_out_parts(const attend_sizes s) { return attend_columns(s.value_width) / attend_out_columns(s); }
 ATTEND_FORMULA int attend_out_bytes(const attend_sizes s) { return attend_out_columns(s) * ATTEND_COLUMN_BYTES; }
-ATTEND_FORMULA int attend_stage_bytes(const attend_sizes s) { return attend_is_wide(s) ? ATTEND_COLUMN_BYTES : attend_q_bytes(s) > attend_out_bytes(s) ? attend_q_bytes(s) : attend_out_bytes(s); }
+ATTEND_FORMULA int attend_stage_bytes(const attend_sizes s) {
+    const int columns = attend_q_columns(s) > attend_columns(s.value_width) ? attend_q_columns(s) : attend_columns(s.value_width);
+    return attend_in_pieces(s) ? ATTEND_COLUMN_BYTES : columns * ATTEND_COLUMN_BYTES;
+}
 ATTEND_FORMULA int attend_scale_bytes(const attend_sizes s, int stages) { return s.codes == ATTEND_MXFP8 ? (ATTEND_TILES + stages) * ATTEND_SCALE_TILE : 0; }
 /* Behind them: what softmax says to corrections, 8 bytes a row; published units, 32 bytes and two barriers each; barriers: two a stage, 16 of each tile; the address of tensor memory. */
 ATTEND_FORMULA int attend_word_bytes(int stages) { return ATTEND_TILES * ATTEND_ROWS * 8 + ATTEND_UNITS * 48 + stages * 16 + ATTEND_TILES * 16 * 8 + 16; }
-ATTEND_FORMULA int attend_room(const attend_sizes s, int outs) {
-    return ATTEND_SHARED_BYTES - attend_tiles(s) * attend_q_bytes(s) - outs * attend_out_bytes(s) - attend_scale_bytes(s, ATTEND_MOST_STAGES) - attend_word_bytes(ATTEND_MOST_STAGES);
-}
-ATTEND_FORMULA int attend_outs(const attend_sizes s) { return !attend_is_wide(s) && attend_room(s, ATTEND_TILES) >= 3 * attend_stage_bytes(s) ? ATTEND_TILES : 1; }
+/* Parts of results that are staged: of pieces one, as the other's room is one more piece; those in blocks are stored by who stages them. */
+ATTEND_FORMULA int attend_outs(const attend_sizes s) { return s.blocks || attend_in_pieces(s) ? 1 : 2; }
 ATTEND_FORMULA int attend_stages(const attend_sizes s) {
-    const int fit = attend_room(s, attend_outs(s)) / attend_stage_bytes(s);
+    const int besides = attend_tiles(s) * attend_q_bytes(s) + attend_outs(s) * attend_out_bytes(s) + attend_scale_bytes(s, ATTEND_MOST_STAGES) + attend_word_bytes(ATTEND_MOST_STAGES);
+    const int fit = (ATTEND_SHARED_BYTES - besides) / attend_stage_bytes(s);
     return fit < ATTEND_MOST_STAGES ? fit : ATTEND_MOST_STAGES;
 }
 ATTEND_FORMULA int attend_shared_bytes(const attend_sizes s) {
@@ -74,7 +79,7 @@ typedef struct attend_blocks {
     int32_t block, unused;
 } attend_blocks;
 
-/* Maps: axes width, sequence, heads, batches; boxes of 64 columns, of codes 128, by 128 rows, of wide values by those of a piece, of k and v in pages by those of a page where it has fewer. */
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns, of codes 128, by 128 rows, of values by those of a piece, of k and v in pages by those of a page where it has fewer. */
 typedef struct attention_tcgen05_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];
     uint64_t map_k[16], map_v[16], map_out[16];

@@ -9,38 +9,7 @@
 
 #include "kernels/attention/tcgen05/products.cuh"
 
-enum { WIDE_COLUMN_BYTES = ATTEND_WIDE_KEYS * ROW_BYTES };   /* of 64 columns of a piece of values */
-
 /* ---- loads ---- */
-
-/* A piece of a block: rows of it from `first` on, in columns of 64 from from_column on. */
-INLINE void load_piece_of(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, const uint64_t *map, const int columns, const int keys, ring_turn *turn, bool issues, int from_column, int first,
-                          int head, int cache) {
-    const uint32_t to = p->kv + turn->stage * attend_stage_bytes(s.sizes), full = ring_full(p->kv_ring, turn->stage);
-    const bool paged = s.texts && g->call.page != 0;
-    ring_wait_empty(p->kv_ring, *turn);
-    if (issues) {
-        ring_expect_full(p->kv_ring, *turn, columns * keys * ROW_BYTES);
-#pragma unroll
-        for (int i = 0; i < columns && !paged; i++)
-            tma_load_4d(to + i * keys * ROW_BYTES, (const tensor_map *)map, full, (from_column + i) * ATTEND_COLUMN, first, head, cache, TMA_EVICT_LAST);
-    }
-    __syncwarp();
-    if (paged) load_pieces(&g->call, (const tensor_map *)map, to, full, columns, keys, from_column, first, head, cache);
-    ring_next(turn, s.stages);
-}
-
-INLINE void load_wide_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, const block_walk *walk) {
-#pragma unroll 1
-    for (int i = 0; i < ATTEND_WIDE_PIECES; i++)
-        load_piece_of(g, s, p, g->map_k, 1, ATTEND_KEYS, turn, issues, i, walk->block * ATTEND_KEYS, head_of(g, &walk->unit) / (int)g->call.shared_heads, walk->unit.cache);
-}
-
-INLINE void load_wide_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, const block_walk *walk) {
-#pragma unroll 1
-    for (int i = 0; i < ATTEND_WIDE_PIECES; i++)
-        load_piece_of(g, s, p, g->map_v, attend_columns(s.value_width), ATTEND_WIDE_KEYS, turn, issues, 0, walk->block * ATTEND_KEYS + i * ATTEND_WIDE_KEYS, head_of(g, &walk->unit) / (int)g->call.shared_heads, walk->unit.cache);
-}
 
 /* Queries come behind the first keys, as they wait for the last scores of the unit before. */
 INLINE void load_wide(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
@@ -53,7 +22,7 @@ INLINE void load_wide(const attention_tcgen05_arguments *g, const attend_shape s
     now.unit.tiles = 0;           /* before the first block there are no values */
     while (now.there) {
         if (next.there) {
-            load_wide_keys(g, s, p, &turn, issues, &next);
+            load_keys(g, s, p, &turn, issues, next.block, head_of(g, &next.unit), &next.unit);
             if (is_begin(&next.unit, next.block)) {
                 const ring_turn q_turn = {0, q_phase};
                 ring_wait_empty(p->q_ring, q_turn);
@@ -62,7 +31,7 @@ INLINE void load_wide(const attention_tcgen05_arguments *g, const attend_shape s
                     load_rows((const tensor_map *)g->map_q, p->q, ring_expect_full(p->q_ring, q_turn, attend_q_bytes(s.sizes)), attend_q_columns(s.sizes), next.unit.first, head_of(g, &next.unit), batch_of(g, &next.unit), TMA_EVICT_FIRST);
             }
         }
-        if (now.unit.tiles > 0) load_wide_values(g, s, p, &turn, issues, &now);
+        if (now.unit.tiles > 0) load_values(g, s, p, &turn, issues, now.block, head_of(g, &now.unit), now.unit.cache);
         now = next;
         if (next.there) next_block(g, s, p, &next);
     }
@@ -74,7 +43,7 @@ INLINE void load_wide(const attention_tcgen05_arguments *g, const attend_shape s
 INLINE void multiply_wide_keys(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int place, bool last) {
     const uint64_t rows = tcgen05_descriptor(0);
 #pragma unroll 1
-    for (int i = 0; i < ATTEND_WIDE_PIECES; i++) {
+    for (int i = 0; i < attend_key_pieces(s.sizes); i++) {
         const uint32_t a = (p->q + i * ATTEND_COLUMN_BYTES) >> 4, b = (p->kv + turn->stage * attend_stage_bytes(s.sizes)) >> 4;
         ring_wait_full(p->kv_ring, *turn);
         if (issues) {
@@ -92,16 +61,17 @@ INLINE void multiply_wide_keys(const attention_tcgen05_arguments *g, const atten
 
 /* Values of a block times its weights, which lie over its scores; first: of a unit's first block, which begins sums. */
 INLINE void multiply_wide_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, ring_turn *turn, bool issues, int place, uint32_t phase, bool first) {
-    const uint64_t columns = tcgen05_descriptor_columns(0, WIDE_COLUMN_BYTES);
+    const int pieces = attend_value_pieces(s.sizes), keys = attend_value_keys(s.sizes);
+    const uint64_t columns = tcgen05_descriptor_columns(0, keys * ROW_BYTES);
     wait_for_tmem(p->ready + place * BARRIER_BYTES, phase);
 #pragma unroll 1
-    for (int i = 0; i < ATTEND_WIDE_PIECES; i++) {
-        const uint32_t weights = p->tmem + place * ATTEND_KEYS + i * (ATTEND_WIDE_KEYS / 2), v = (p->kv + turn->stage * attend_stage_bytes(s.sizes)) >> 4;
-        if (i == ATTEND_WIDE_PIECES - 1) wait_for_tmem(p->rest + place * BARRIER_BYTES, phase);
+    for (int i = 0; i < pieces; i++) {
+        const uint32_t weights = p->tmem + place * ATTEND_KEYS + i * (keys / 2), v = (p->kv + turn->stage * attend_stage_bytes(s.sizes)) >> 4;
+        if (i == pieces - 1) wait_for_tmem(p->rest + place * BARRIER_BYTES, phase);
         ring_wait_full(p->kv_ring, *turn);
         if (issues) {
 #pragma unroll
-            for (int step = 0; step < ATTEND_WIDE_KEYS / 16; step++)
+            for (int step = 0; step < keys / 16; step++)
                 tcgen05_mma_f16_rows(p->tmem + ATTEND_SUMS, weights + 8 * step, columns | (v + step * (16 * ROW_BYTES / 16)), g->formats | descriptor_of(s.value_width, 1), i > 0 || step > 0 || !first);
             tcgen05_commit(ring_empty(p->kv_ring, turn->stage));
         }
