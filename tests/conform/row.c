@@ -229,11 +229,14 @@ static void run_early(program *p, const kernel_case *c, const kernel_row *row, c
     free(own.memory.bytes);
 }
 
-/* Lines of few rows have the bound of the skinny kernel, which adds in fp32; Hopper's tiles add products of 8-bit floats in the tensor cores' shorter sums, as the other lines of such
- * products say (1e-3). */
+/* Lines of few rows have the bound of the skinny kernel, which adds in fp32; Hopper's tensor cores have shorter sums of 8-bit floats: of 128 of k in products of fp8, as the other lines of
+ * such products say (1e-3), and of 32 where scales of MX are folded into sums. */
 static double bound_of(const program *p, const kernel_case *c) {
-    const bool is_fp8 = (c->op->id == OP_matmul || c->op->id == OP_grouped_matmul) && num_info(c->types[0].format)->element == DW_FORMAT_e4m3 && num_info(c->types[0].format)->scale == DW_FORMAT_f32;
-    return p->way != NULL && is_fp8 && (p->way->needs >> CHIP_wgmma & 1) != 0 && c->bound < 1e-3 ? 1e-3 : c->bound;
+    const num_format *a = num_info(c->types[0].format);
+    const bool is_product = (c->op->id == OP_matmul || c->op->id == OP_grouped_matmul) && a->element == DW_FORMAT_e4m3;
+    if (p->way == NULL || !is_product || (p->way->needs >> CHIP_wgmma & 1) == 0) return c->bound;
+    const double short_sums = a->scale == DW_FORMAT_f32 ? 1e-3 : strcmp(p->way->name, "cuda_matmul_wgmma_folded") == 0 ? 1e-4 : 0;
+    return c->bound < short_sums ? short_sums : c->bound;
 }
 
 void run_row(program *p, const kernel_case *given, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,

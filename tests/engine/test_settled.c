@@ -76,10 +76,10 @@ static void a_run_of_few_rows_and_one_of_many_get_other_answers(void **state) {
 
 /* What quantised activations save in prompts outweighs what bf16 saves in steps only where prompts are long. */
 static void long_prompts_outweigh_what_steps_save(void **state) {
-    static const char *const dims[] = {"b=8,s=1", "b=8,s=1024", "b=8,s=65536"}, *const chosen[] = {"fp8-weights", "fp8-weights", "fp8"};
+    static const char *const dims[] = {"b=8,s=1", "b=8,s=1024", "b=8,s=65536"}, *const chosen[] = {"bf16", "bf16", "fp8"};
     for (size_t i = 0; i < COUNT_OF(dims); i++) {
         char layer[256], precision[64];
-        dw_model *model = open_with(*state, "fp8 or fp8-weights", NULL, "h200", dims[i], DW_MODEL_PLAN_ONLY);
+        dw_model *model = open_with(*state, "fp8 or bf16", NULL, "h200", dims[i], DW_MODEL_PLAN_ONLY);
         assert_int_equal(sscanf(model->policy_report, "%255s %63s", layer, precision), 2);
         if (strcmp(precision, chosen[i]) != 0) fail_msg("%s: %s", dims[i], model->policy_report);
         dw_model_destroy(model);
@@ -90,9 +90,9 @@ static void long_prompts_outweigh_what_steps_save(void **state) {
 static void a_model_has_one_answer(void **state) {
     static const unsigned flags[] = {0, DW_MODEL_GENERATE, DW_MODEL_GENERATE_ONLY};
     dw_model *models[COUNT_OF(flags)];
-    for (size_t i = 0; i < COUNT_OF(flags); i++) models[i] = open_with(*state, "mxfp8 or mxfp8-weights", NULL, "h200", NULL, DW_MODEL_PLAN_ONLY | flags[i]);
+    for (size_t i = 0; i < COUNT_OF(flags); i++) models[i] = open_with(*state, "nvfp4 or nvfp4-weights", NULL, "h200", NULL, DW_MODEL_PLAN_ONLY | flags[i]);
     for (size_t i = 1; i < COUNT_OF(flags); i++) assert_string_equal(models[0]->policy_report, models[i]->policy_report);
-    assert_non_null(strstr(models[0]->policy_report, "mxfp8-weights  "));
+    assert_non_null(strstr(models[0]->policy_report, "nvfp4-weights  "));
     assert_non_null(strstr(models[0]->policy_report, " us (prompts and 128 decoded tokens of each"));
     assert_string_equal(models[0]->no_step, ENGINE_NOT_ASKED);
     assert_ok(*state, dw_model_add_generation(models[0]));

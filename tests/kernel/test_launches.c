@@ -95,13 +95,13 @@ static bool is_loadable(const char *image, int arch) {
     return false;
 }
 
-/* Launches in front of a kernel and behind it that many rows share: decoding of operands, quantising and clearing of results, copies of scales, the
- * gradient of a bias. */
+/* Launches in front of a kernel and behind it that many rows share: decoding of operands, quantising and clearing of results, copies of scales, sums of
+ * parts of k, the gradient of a bias. */
 static bool is_helper(op_id op, const kernel_launch *launch) {
     static const char *const images[] = {"matmul_decode", "quantize", "quantize_rows", "quantize_long"};
     if (strcmp(launch->entry, "quantize_clear") == 0) return true;
     if (strcmp(launch->entry, "attention_backward_rows") == 0 || strcmp(launch->entry, "attention_backward_bias") == 0) return true;
-    if (op == OP_matmul && strcmp(launch->image, "move") == 0) return true;
+    if (op == OP_matmul && (strcmp(launch->image, "move") == 0 || strcmp(launch->image, "matmul_few_around") == 0)) return true;
     for (size_t i = 0; i < COUNT_OF(images); i++)
         if (op != OP_quantize && op != OP_dequantize && strcmp(launch->image, images[i]) == 0) return true;
     return false;

@@ -1,13 +1,10 @@
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T) for up to 128 rows of a, by weights b of 8 and 4 bits, which are decoded in registers on their way into the tensor core. Bound by reading b
- * once. The body of the entries of decoded.cu, which gives it its constants.
+ * once. The body of the entries of decoded.cu, which gives it its constants; loads and ends are few.cuh's.
  *
- *   warp 8, one thread   empty[s] -> TMA b 2 x [64, 128 of k], a 2 x [m, 64 of k] -> full[s]      ring of stages in smem
- *   warps 0 to 7         16 rows of b each: smem -> ldmatrix -> decoded to pairs of bf16 -> wgmma m64n(m)k16, b being its first operand, in registers, and a its second one, in smem; each warp brings its rows' scales
- *   sums                 reg -> smem -> epilogue -> gmem; of blocks that share k, smem -> gmem, and a launch behind adds them
+ *   warps 0 to 7         16 rows of b each: smem -> ldmatrix -> decoded to pairs of bf16 -> wgmma m64n(m)k16, b being its first operand, in registers, and a its second one, in smem
  *
- * A block of threads computes one tile, or its part of k; two blocks share a multiprocessor where a has few rows, so one's start and end lie under the other's loads.
  * k is permuted within each 32, alike in a and b, so that a thread's pairs are what ldmatrix gives it: of 8 bits bytes 0 and 2, and 1 and 3, of a word; of 4 bits elements j and j + 4. A launch in front
- * (decoded_around.cu) puts a into that order, as bf16.
+ * (few_around.cu) puts a into that order, as bf16.
  * An element times its block scale is exact in bf16, or rounded once (docs/formats.md). A code is moved to where bf16 has its bits, which makes it 2^-120 times as large (e4m3; see decoded_bias), and one product of pairs gives that back and
  * multiplies by the scale. Codes that are not finite, and scales so large that this factor has no number, take another path, which a warp chooses for each 64 of k. NVFP4's products carry 2^-16,
  * which alpha gives back.
@@ -15,97 +12,23 @@
 #ifndef KERNELS_GEMM_WGMMA_DECODED_CUH
 #define KERNELS_GEMM_WGMMA_DECODED_CUH
 
-#include "kernels/gpu/ptx/wgmma.cuh"
-#include "kernels/gemm/wgmma/decoded.h"
+#include "kernels/gemm/wgmma/few.cuh"
 #include "kernels/gemm/wgmma/decoded_bits.cuh"
-#include "kernels/gemm/wgmma/decoded_pieces.cuh"
 
-/* The constants of an entry. m: rows of a that it has room for: 16, 32, 64 or 128. */
-typedef struct decoded_shape { int weights, m; } decoded_shape;
+/* ---- scales: a lane a word of a row ---- */
 
-/* Words of scales that a row has in a stage. */
-INLINE constexpr int scale_words(const decoded_shape s) { return s.weights == DECODED_E4M3 ? 0 : s.weights == DECODED_NVFP4 ? 2 : 1; }
-INLINE constexpr int row_bytes(const decoded_shape s) { return DECODED_DEPTH * bits_of(s.weights) / 8; }
-INLINE constexpr int b_bytes(const decoded_shape s) { return DECODED_B_BYTES(bits_of(s.weights)); }
-INLINE constexpr int stage_bytes(const decoded_shape s) { return DECODED_STAGE_BYTES(bits_of(s.weights), s.m); }
-INLINE constexpr int stage_count(const decoded_shape s) { return DECODED_STAGES(bits_of(s.weights), s.m); }
+typedef struct few_scales { const uint8_t *from; uint32_t to; bool brings; } few_scales;
 
-/* Places in shared memory. */
-typedef struct decoded_ring { uint32_t data, scales; ring_barriers stages; } decoded_ring;
-
-INLINE decoded_ring ring_of(const decoded_shape s) {
-    extern __shared__ __align__(1024) uint8_t shared[];
-    decoded_ring ring;
-    ring.data = shared_address(shared);
-    ring.scales = ring.data + stage_count(s) * stage_bytes(s);
-    ring.stages = ring_at(ring.scales + DECODED_SCALE_STAGES * DECODED_SCALE_BYTES(scale_words(s)), stage_count(s));
-    return ring;
-}
-
-/* The tile of this block: first column of its lower and upper 64 rows of b, and of the result; and its stages of k. */
-typedef struct decoded_tile { int col, up; schedule_range range; } decoded_tile;
-
-INLINE decoded_tile tile_of(const matmul_decoded_arguments *g) {
-    const bool halves = g->epilogue.halving >= 0;
-    decoded_tile tile;
-    tile.col = blockIdx.x / g->splits * (halves ? DECODED_ROWS / 2 : DECODED_ROWS);
-    tile.up = tile.col + (halves ? g->epilogue.half : DECODED_ROWS / 2);
-    tile.range = schedule_part(g->k / DECODED_DEPTH, g->splits, blockIdx.x % g->splits, 1);
-    return tile;
-}
-
-/* ---- loads: one thread ---- */
-
-INLINE void load_b(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, const decoded_tile *tile, int block, const ring_turn turn) {
-    const tensor_map *map = (const tensor_map *)g->map_b;
-    const uint32_t to = ring->data + turn.stage * stage_bytes(s), full = ring_expect_full(ring->stages, turn, stage_bytes(s));
-    tma_load_2d(to, map, full, block * row_bytes(s), tile->col, TMA_EVICT_FIRST);
-    tma_load_2d(to + b_bytes(s) / 2, map, full, block * row_bytes(s), tile->up, TMA_EVICT_FIRST);
-}
-
-INLINE void load_a(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, int block, const ring_turn turn) {
-    const uint32_t to = ring->data + turn.stage * stage_bytes(s) + b_bytes(s);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        tma_load_2d(to + i * s.m * ROW_BYTES, (const tensor_map *)g->map_a, ring_full(ring->stages, turn.stage), block * DECODED_DEPTH + i * CHUNK, 0, TMA_EVICT_LAST);
-}
-
-INLINE void load_all(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, const decoded_tile *tile) {
-    const int first = tile->range.first, end = tile->range.end, ahead = min(stage_count(s), end - first);
-    ring_turn turn = ring_writer();
-    if (!g->b_is_constant) grid_wait();
-    for (int i = 0; i < ahead; i++) {
-        load_b(g, s, ring, tile, first + i, turn);
-        ring_next(&turn, stage_count(s));
-    }
-    grid_wait();
-    turn = ring_writer();
-    for (int i = 0; i < ahead; i++) {
-        load_a(g, s, ring, first + i, turn);
-        ring_next(&turn, stage_count(s));
-    }
-    for (int block = first + ahead; block < end; block++) {
-        ring_wait_empty(ring->stages, turn);
-        load_b(g, s, ring, tile, block, turn);
-        load_a(g, s, ring, block, turn);
-        ring_next(&turn, stage_count(s));
-    }
-}
-
-/* ---- scales: each warp brings those of its own 16 rows of b, a lane a word of a row; of rows behind the last, the last one's ---- */
-
-typedef struct decoded_scales { const uint8_t *from; uint32_t to; bool brings; } decoded_scales;
-
-INLINE decoded_scales scales_of(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, const decoded_tile *tile) {
-    const int lane = threadIdx.x % 32, own = threadIdx.x / 32 * 16 + lane % 16, row = own < DECODED_ROWS / 2 ? tile->col + own : tile->up + own - DECODED_ROWS / 2;
-    decoded_scales scales = {0, ring->scales + (own * scale_words(s) + lane / 16) * 4, lane / 16 < scale_words(s)};
-    if (scale_words(s) > 0) scales.from = (const uint8_t *)g->scales.data + scales_of_row(&g->scales, min(row, g->n - 1)) + (int64_t)(tile->range.first * scale_words(s) + lane / 16) * g->scales.quad_step;
+INLINE few_scales scales_of(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile) {
+    const int half = threadIdx.x % 32 / 16;
+    few_scales scales = {0, ring->scales + (own_row() * scale_words(s) + half) * 4, half < scale_words(s)};
+    if (scale_words(s) > 0) scales.from = own_scales(g, tile) + (int64_t)(tile->range.first * scale_words(s) + half) * g->scales.quad_step;
     return scales;
 }
 
-INLINE void bring_scales(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_scales *scales, int at, int count) {
+INLINE void bring_scales(const matmul_few_arguments *g, const few_shape s, const few_scales *scales, int at, int count) {
     if (scale_words(s) == 0) return;
-    if (scales->brings && at < count) cp_async(scales->to + at % DECODED_SCALE_STAGES * DECODED_SCALE_BYTES(scale_words(s)), scales->from + (int64_t)at * scale_words(s) * g->scales.quad_step, 4, 4);
+    if (scales->brings && at < count) cp_async(scales->to + at % DECODED_SCALE_STAGES * DECODED_SCALE_BYTES(s.kind), scales->from + (int64_t)at * scale_words(s) * g->scales.quad_step, 4, 4);
     cp_async_commit();
 }
 
@@ -115,50 +38,50 @@ INLINE void bring_scales(const matmul_decoded_arguments *g, const decoded_shape 
 typedef struct decoded_codes { uint32_t of[2][2]; } decoded_codes;
 
 /* What a row's 32 of k are multiplied by, number quarter of its words; of NVFP4 this lane's 16 of them. */
-INLINE void factors_of(const decoded_shape s, const uint32_t words[2][2], const int quarter, uint32_t factors[2]) {
-    if (s.weights == DECODED_E4M3) {
+INLINE void factors_of(const few_shape s, const uint32_t words[2][2], const int quarter, uint32_t factors[2]) {
+    if (s.kind == DECODED_E4M3) {
         factors[0] = factors[1] = 0x7b807b80;                 /* 2^120 */
-    } else if (s.weights == DECODED_NVFP4) {
+    } else if (s.kind == DECODED_NVFP4) {
         const uint32_t shift = quarter % 2 * 16 + threadIdx.x % 4 / 2 * 8;
         const uint32_t codes = (words[0][quarter / 2] >> shift & 0xff) | (words[1][quarter / 2] >> shift & 0xff) << 8, both = cvt_f16x2_e4m3x2((uint16_t)codes);
         const float low = cvt_f32_f16((uint16_t)both) * 0x1p110f, high = cvt_f32_f16((uint16_t)(both >> 16)) * 0x1p110f;
         factors[0] = cvt_bf16x2(low, low), factors[1] = cvt_bf16x2(high, high);
     } else {
 #pragma unroll
-        for (int row = 0; row < 2; row++) factors[row] = prmt(words[row][0] + decoded_bias(s.weights) * 0x01010101u, 0, 0x0404 | quarter << 4 | quarter << 12) >> 1;
+        for (int row = 0; row < 2; row++) factors[row] = prmt(words[row][0] + decoded_bias(s.kind) * 0x01010101u, 0, 0x0404 | quarter << 4 | quarter << 12) >> 1;
     }
 }
 
 /* pairs: of each step, as wgmma has its first operand: pairs of rows g and g + 8, and those 8 further. */
-INLINE void decode(const decoded_shape s, const decoded_codes *codes, const uint32_t words[2][2], const int quarter, uint32_t pairs[8]) {
+INLINE void decode(const few_shape s, const decoded_codes *codes, const uint32_t words[2][2], const int quarter, uint32_t pairs[8]) {
     uint32_t factors[2];
     factors_of(s, words, quarter, factors);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int step = i / 4, half = i / 2 % 2, row = i % 2;
-        const uint32_t pair = bits_of(s.weights) == 4 ? pair_of_e2m1(codes->of[0][row], 2 * step + half) : raw_pair(s.weights, codes->of[step][row], half);
+        const uint32_t pair = bits_of(s.kind) == 4 ? pair_of_e2m1(codes->of[0][row], 2 * step + half) : raw_pair(s.kind, codes->of[step][row], half);
         pairs[i] = mul_bf16x2(pair, factors[row]);
     }
 }
 
 /* The same of any codes and scales. */
-INLINE void decode_odd(const decoded_shape s, const decoded_codes *codes, const uint32_t words[2][2], const int quarter, uint32_t pairs[8]) {
+INLINE void decode_odd(const few_shape s, const decoded_codes *codes, const uint32_t words[2][2], const int quarter, uint32_t pairs[8]) {
     uint32_t factors[2];
     factors_of(s, words, quarter, factors);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int step = i / 4, half = i / 2 % 2, row = i % 2;
-        const uint32_t pair = bits_of(s.weights) == 4 ? pair_of_e2m1(codes->of[0][row], 2 * step + half) : odd_pair(s.weights, codes->of[step][row], half);
+        const uint32_t pair = bits_of(s.kind) == 4 ? pair_of_e2m1(codes->of[0][row], 2 * step + half) : odd_pair(s.kind, codes->of[step][row], half);
         const uint32_t scale = pair_of_e8m0(words[row][0] >> (8 * quarter) & 0xff);
-        if (s.weights == DECODED_E4M3) pairs[i] = pair;
-        else if (s.weights == DECODED_NVFP4) pairs[i] = mul_bf16x2(pair, factors[row]);
-        else pairs[i] = mul_bf16x2(s.weights == DECODED_MXFP4 ? mul_bf16x2(pair, 0x7e807e80) : pair, scale);   /* 2^126 */
+        if (s.kind == DECODED_E4M3) pairs[i] = pair;
+        else if (s.kind == DECODED_NVFP4) pairs[i] = mul_bf16x2(pair, factors[row]);
+        else pairs[i] = mul_bf16x2(s.kind == DECODED_MXFP4 ? mul_bf16x2(pair, 0x7e807e80) : pair, scale);   /* 2^126 */
     }
 }
 
 /* ---- products: eight warps ---- */
 
-INLINE void multiply_rows(const decoded_shape s, float *sums, const uint32_t *pairs, uint64_t a) {
+INLINE void multiply_rows(const few_shape s, float *sums, const uint32_t *pairs, uint64_t a) {
     if (s.m == 16) wgmma_n16_bf16_registers(sums, pairs, a, 1);
     if (s.m == 32) wgmma_n32_bf16_registers(sums, pairs, a, 1);
     if (s.m == 64) wgmma_n64_bf16_registers(sums, pairs, a, 1);
@@ -166,19 +89,19 @@ INLINE void multiply_rows(const decoded_shape s, float *sums, const uint32_t *pa
 }
 
 /* This lane's codes of a stage, by quarters of its k. from: the lane's row, at the 16 bytes that it names first. */
-INLINE void read_codes(const decoded_shape s, uint32_t from, decoded_codes codes[4]) {
+INLINE void read_codes(const few_shape s, uint32_t from, decoded_codes codes[4]) {
 #pragma unroll
-    for (int i = 0; i < bits_of(s.weights) / 2; i++) {
+    for (int i = 0; i < bits_of(s.kind) / 2; i++) {
         const uint4 x = ldmatrix_x4(from ^ (i * 32));
-        if (bits_of(s.weights) == 8) codes[i].of[0][0] = x.x, codes[i].of[0][1] = x.y, codes[i].of[1][0] = x.z, codes[i].of[1][1] = x.w;
+        if (bits_of(s.kind) == 8) codes[i].of[0][0] = x.x, codes[i].of[0][1] = x.y, codes[i].of[1][0] = x.z, codes[i].of[1][1] = x.w;
         else codes[2 * i].of[0][0] = x.x, codes[2 * i].of[0][1] = x.y, codes[2 * i + 1].of[0][0] = x.z, codes[2 * i + 1].of[0][1] = x.w;
     }
 }
 
-INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, const decoded_tile *tile, float *sums) {
+INLINE void multiply_all(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile, float *sums) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16, named = row + lane % 16, count = tile->range.end - tile->range.first;
-    const uint32_t from = named * row_bytes(s) + ((lane / 16 ^ (bits_of(s.weights) == 8 ? named & 7 : named >> 1 & 3)) << 4), of_scales = (row + lane / 4) * 4 * scale_words(s);
-    const decoded_scales bring = scales_of(g, s, ring, tile);
+    const uint32_t from = named * row_bytes(s) + ((lane / 16 ^ (bits_of(s.kind) == 8 ? named & 7 : named >> 1 & 3)) << 4), of_scales = (row + lane / 4) * 4 * scale_words(s);
+    const few_scales bring = scales_of(g, s, ring, tile);
     ring_turn turn = ring_reader();
     int behind = 0;               /* the stage before this one */
     uint32_t pairs[2][16];        /* of half a stage each, of which one is multiplied while the other one is made */
@@ -186,7 +109,7 @@ INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape 
     for (int i = 0; i < DECODED_SCALE_STAGES - 1; i++) bring_scales(g, s, &bring, i, count);
 #pragma unroll 1
     for (int block = 0; block < count; block++) {
-        const uint32_t b = ring->data + turn.stage * stage_bytes(s), scales = ring->scales + block % DECODED_SCALE_STAGES * DECODED_SCALE_BYTES(scale_words(s)) + of_scales;
+        const uint32_t b = ring->data + turn.stage * stage_bytes(s), scales = ring->scales + block % DECODED_SCALE_STAGES * DECODED_SCALE_BYTES(s.kind) + of_scales;
         const uint64_t a = wgmma_descriptor(b + b_bytes(s));
         uint32_t words[2][2] = {{0, 0}, {0, 0}}, odd = 0;
         decoded_codes codes[4];
@@ -200,7 +123,7 @@ INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape 
 #pragma unroll
             for (int word = 0; word < scale_words(s); word++) {
                 words[i][word] = ld_shared_u32(scales + (i * 8 * scale_words(s) + word) * 4);
-                odd |= odd_scales(s.weights, words[i][word]);
+                odd |= odd_scales(s.kind, words[i][word]);
             }
         ring_wait_full(ring->stages, turn);
         read_codes(s, b + from, codes);
@@ -208,7 +131,7 @@ INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape 
         for (int half = 0; half < 2; half++) {
             uint32_t *own = pairs[half], odd_here = odd;
 #pragma unroll
-            for (int i = 0; i < 8 && bits_of(s.weights) == 8; i++) odd_here |= odd_codes(s.weights, codes[2 * half + i / 4].of[i / 2 % 2][i % 2]);
+            for (int i = 0; i < 8 && bits_of(s.kind) == 8; i++) odd_here |= odd_codes(s.kind, codes[2 * half + i / 4].of[i / 2 % 2][i % 2]);
             if (__any_sync(0xffffffff, (odd_here & DECODED_ODD) != 0)) {   /* NVFP4 has both ways alike: without a branch ptxas moves what decodes between products, and has them wait for each other (its C7513) */
 #pragma unroll
                 for (int i = 0; i < 2; i++) decode_odd(s, &codes[2 * half + i], words, 2 * half + i, own + 8 * i);
@@ -234,79 +157,25 @@ INLINE void multiply_all(const matmul_decoded_arguments *g, const decoded_shape 
     wgmma_wait(0);
 }
 
-/* ---- results ---- */
-
-/* Sums as they are stored: [row of a][row of the tile]. */
-INLINE uint32_t sum_place(const decoded_ring *ring, int row, int col) { return ring->data + (row * DECODED_SUM_PITCH + col) * 4; }
-
-INLINE void leave_sums(const decoded_shape s, const decoded_ring *ring, const float *sums) {
-    const int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < s.m / 2; i++) st_shared_f32(sum_place(ring, i / 4 * 8 + lane % 4 * 2 + i % 2, col + i / 2 % 2 * 8), sums[i]);
-}
-
-/* Each warp takes a piece at a time. */
-INLINE void store_results(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring, const decoded_tile *tile) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int i = threadIdx.x / 32; i < s.m / DECODED_PIECE * PIECES_ACROSS; i += DECODED_WARPS) {
-        const decoded_piece piece = piece_of(&g->epilogue, tile->col, i);
-        float values[8];
-        if (piece.row >= g->m) break;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float2 two = ld_shared_f32x2(sum_place(ring, piece.row + lane / 4 + j % 2 * 8, (j / 2 == 0 ? piece.first : piece.other) + lane % 4 * 2));
-            values[2 * j] = two.x, values[2 * j + 1] = two.y;
-        }
-        finish_piece(&g->epilogue, &piece, values, g->m, g->n);
-    }
-}
-
-/* This block's part of the sums. */
-INLINE void store_part(const matmul_decoded_arguments *g, const decoded_shape s, const decoded_ring *ring) {
-    float4 *to = (float4 *)g->parts + (int64_t)blockIdx.x * s.m * (DECODED_ROWS / 4);
-#pragma unroll
-    for (int i = threadIdx.x; i < s.m * (DECODED_ROWS / 4); i += DECODED_WARPS * 32) {
-        const uint4 four = ld_shared_u32x4(sum_place(ring, i / (DECODED_ROWS / 4), i % (DECODED_ROWS / 4) * 4));
-        to[i] = make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w));
-    }
-}
-
-INLINE void matmul_decoded(const matmul_decoded_arguments *g, const decoded_shape s) {
-    const decoded_ring ring = ring_of(s);
-    const decoded_tile tile = tile_of(g);
+INLINE void matmul_decoded(const matmul_few_arguments *g, const few_shape s) {
+    const few_ring ring = ring_of(s);
+    const few_tile tile = tile_of(g);
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-    if (threadIdx.x == 0) {
-        ring_init(ring.stages, stage_count(s), 1, DECODED_WARPS);
-        fence_mbarrier_init();
-    }
-    if (threadIdx.x == DECODED_WARPS * 32) {
-        tma_prefetch((const tensor_map *)g->map_a);
-        tma_prefetch((const tensor_map *)g->map_b);
-    }
-    __syncthreads();
-    if (warp == DECODED_WARPS) {
-        if (elect_one()) load_all(g, s, &ring, &tile);
-        __syncwarp();
-        grid_wait();
-        grid_release();
+    begin_block(g, s, &ring);
+    if (warp == FEW_WARPS) {
+        run_loads(g, s, &ring, &tile);
         return;
     }
-    float sums[DECODED_MOST / 2];
+    float sums[FEW_MOST / 2];
 #pragma unroll
     for (int i = 0; i < s.m / 2; i++) sums[i] = 0;
     multiply_all(g, s, &ring, &tile, sums);
-    barrier_sync(1, DECODED_WARPS * 32);     /* nobody reads the ring any more */
-    leave_sums(s, &ring, sums);
-    barrier_sync(1, DECODED_WARPS * 32);
-    grid_wait();
-    if (g->splits > 1) store_part(g, s, &ring);
-    else store_results(g, s, &ring, &tile);
+    end_tile(g, s, &ring, &tile, sums);
 }
 
-#define MATMUL_DECODED_ENTRY(name, weights, m)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(DECODED_THREADS, (m) <= DECODED_SHARED_MOST ? 2 : 1) name(const __grid_constant__ matmul_decoded_arguments arguments) { \
-        const decoded_shape shape = {weights, m};                                                                                  \
+#define MATMUL_DECODED_ENTRY(name, kind, m)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS(kind), (m) <= FEW_SHARED_MOST ? 2 : 1) name(const __grid_constant__ matmul_few_arguments arguments) { \
+        const few_shape shape = {kind, m};                                                                                         \
         matmul_decoded(&arguments, shape);                                                                                         \
     }
 

@@ -1,12 +1,11 @@
-/* Codes of 8 and 4 bits to pairs of bf16 by moving their bits: what decoded.cuh does to weights, and decoded_around.cu to the rows that they are multiplied by. */
+/* Codes of 8 and 4 bits to pairs of bf16 by moving their bits: what decoded.cuh does to weights, and few_around.cu to the rows that they are multiplied by. */
 #ifndef KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 #define KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 
 #include "kernels/gemm/rows.cuh"
+#include "kernels/gemm/wgmma/few.h"
 
-enum { DECODED_E4M3, DECODED_MXFP8, DECODED_MXFP8_E5M2, DECODED_MXFP4, DECODED_NVFP4 };
-
-INLINE constexpr int bits_of(const int weights) { return weights >= DECODED_MXFP4 ? 4 : 8; }
+INLINE constexpr int bits_of(const int weights) { return FEW_BITS(weights); }
 /* What the exponent of a code has in bf16's place is less by this than what it means. */
 INLINE constexpr int decoded_bias(const int weights) { return weights == DECODED_MXFP8_E5M2 ? 112 : weights == DECODED_MXFP4 ? 126 : 120; }
 

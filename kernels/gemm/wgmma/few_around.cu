@@ -1,12 +1,13 @@
-/* What is launched around a product whose weights are decoded in registers (decoded.cuh).
+/* What is launched around a product of few rows (few.cuh).
  *
- * In front of it, its rows: a in any format to bf16, exactly or rounded once (docs/formats.md), with the 32 of k that a thread has in the order of the weights' pairs: of the order's 16 bytes each holds the pairs of four lanes, first those of a step's
- * lower 8 of k, then of its upper 8. So the product brings them by TMA, and its threads have nothing to do with a.
+ * In front of one whose weights are decoded in registers (decoded.cuh), its rows: a in any format to bf16, exactly or rounded once (docs/formats.md), with the 32 of k that a thread has in the
+ * order of the weights' pairs: of the order's 16 bytes each holds the pairs of four lanes, first those of a step's lower 8 of k, then of its upper 8. So the product brings them by TMA, and its
+ * threads have nothing to do with a.
  * Behind it, where thread blocks share k: the sums of their parts, in order, and the epilogue. */
 #include "kernels/gpu/ptx/cluster.cuh"
-#include "kernels/gemm/wgmma/decoded.h"
+#include "kernels/gemm/wgmma/few.h"
 #include "kernels/gemm/wgmma/decoded_bits.cuh"
-#include "kernels/gemm/wgmma/decoded_pieces.cuh"
+#include "kernels/gemm/wgmma/few_pieces.cuh"
 
 /* ---- rows ---- */
 
@@ -72,8 +73,8 @@ INLINE uint32_t pair_of_e4m3_scale(uint32_t code) {
     return cvt_bf16x2(scale, scale);
 }
 
-INLINE void order_rows(const decoded_rows_arguments *g, const int bits) {
-    const int items = g->k / DECODED_ITEM, number = blockIdx.x * DECODED_ROWS_THREADS + threadIdx.x, row = number / items, item = number - row * items;
+INLINE void order_rows(const few_rows_arguments *g, const int bits) {
+    const int items = g->k / FEW_ITEM, number = blockIdx.x * FEW_ROWS_THREADS + threadIdx.x, row = number / items, item = number - row * items;
     const matmul_rows *a = &g->a;
     uint4 out[4];
     grid_release();
@@ -81,7 +82,7 @@ INLINE void order_rows(const decoded_rows_arguments *g, const int bits) {
     if (row >= g->m) return;
     const int64_t scales = scales_of_row(&a->scales, row);
     const bool is_whole = ((a->data | (uint64_t)a->row_bytes) & 15) == 0;
-    const uint4 *from = (const uint4 *)((const uint8_t *)a->data + row * a->row_bytes + (int64_t)item * (DECODED_ITEM / 8) * format_bits(a->format));
+    const uint4 *from = (const uint4 *)((const uint8_t *)a->data + row * a->row_bytes + (int64_t)item * (FEW_ITEM / 8) * format_bits(a->format));
     if (is_whole && (a->format == MATMUL_e4m3 || a->format == MATMUL_e5m2)) {
         const uint4 low = from[0], high = from[1];
         const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}, scale = a->scale == MATMUL_e8m0 ? scale_code(a, scales, item) : 127;   /* 1 */
@@ -101,7 +102,7 @@ INLINE void order_rows(const decoded_rows_arguments *g, const int bits) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float x[8];
-                load_unit(a, row, scales, is_aligned(a), item * DECODED_ITEM + i * 8, g->k, x);
+                load_unit(a, row, scales, is_aligned(a), item * FEW_ITEM + i * 8, g->k, x);
                 unit[i] = make_uint4(cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
             }
         }
@@ -112,18 +113,18 @@ INLINE void order_rows(const decoded_rows_arguments *g, const int bits) {
     for (int i = 0; i < 4; i++) to[i] = out[i];
 }
 
-extern "C" __global__ void __launch_bounds__(DECODED_ROWS_THREADS) matmul_decoded_rows(const __grid_constant__ decoded_rows_arguments arguments) {
+extern "C" __global__ void __launch_bounds__(FEW_ROWS_THREADS) matmul_few_rows(const __grid_constant__ few_rows_arguments arguments) {
     if (arguments.bits == 8) order_rows(&arguments, 8);
     else order_rows(&arguments, 4);
 }
 
 /* ---- parts ---- */
 
-extern "C" __global__ void __launch_bounds__(DECODED_JOIN_THREADS, 4) matmul_decoded_join(const __grid_constant__ decoded_join_arguments arguments) {
-    const decoded_join_arguments *g = &arguments;
-    const int lane = threadIdx.x % 32, number = blockIdx.x * (DECODED_JOIN_THREADS / 32) + threadIdx.x / 32, each = g->rows / DECODED_PIECE * PIECES_ACROSS, tile = number / each;
-    const decoded_piece piece = piece_of(&g->epilogue, tile * (g->epilogue.halving >= 0 ? DECODED_ROWS / 2 : DECODED_ROWS), number - tile * each);
-    const float *parts = (const float *)g->parts + ((int64_t)tile * g->splits * g->rows + piece.row + lane / 4) * DECODED_ROWS + lane % 4 * 2;
+extern "C" __global__ void __launch_bounds__(FEW_JOIN_THREADS, 4) matmul_few_join(const __grid_constant__ few_join_arguments arguments) {
+    const few_join_arguments *g = &arguments;
+    const int lane = threadIdx.x % 32, number = blockIdx.x * (FEW_JOIN_THREADS / 32) + threadIdx.x / 32, each = g->rows / FEW_PIECE * PIECES_ACROSS, tile = number / each;
+    const few_piece piece = piece_of(&g->epilogue, tile * (g->epilogue.halving >= 0 ? FEW_ROWS / 2 : FEW_ROWS), number - tile * each);
+    const float *parts = (const float *)g->parts + ((int64_t)tile * g->splits * g->rows + piece.row + lane / 4) * FEW_ROWS + lane % 4 * 2;
     float values[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     grid_release();
     grid_wait();
@@ -132,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(DECODED_JOIN_THREADS, 4) matmul_dec
     for (int part = 0; part < g->splits; part++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float2 two = *(const float2 *)(parts + ((int64_t)part * g->rows + j % 2 * 8) * DECODED_ROWS + (j / 2 == 0 ? piece.first : piece.other));
+            const float2 two = *(const float2 *)(parts + ((int64_t)part * g->rows + j % 2 * 8) * FEW_ROWS + (j / 2 == 0 ? piece.first : piece.other));
             values[2 * j] += two.x, values[2 * j + 1] += two.y;
         }
     finish_piece(&g->epilogue, &piece, values, g->m, g->n);

@@ -1,0 +1,62 @@
+/* matmul by wgmma for few rows and weights in e4m3, multiplied as they are: the host half of folded.cuh. Which products it takes, how long they take, the launch. Pure: knows no driver. */
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+#include "kernels/gemm/wgmma/few_host.h"
+
+/* Fitted to an H200 (bench/results/h200/decoded.md): with a scale for each 32 of k, and others. */
+static const few_times fine_times = {1.85, {1.01, 1.13, 1.61}, {0.016, 0.028, 0.04}, 0.7}, times = {1.75, {0.98, 1.01, 1.07}, {0.016, 0.028, 0.034}, 0.6};
+
+/* ---- entries ---- */
+
+typedef struct folded_formats { dw_format a, b; few_entries entries; } folded_formats;
+
+#define ENTRIES(kind, name, us) {kind, "matmul_folded_" #name "_sm90", {"matmul_folded_" #name "_m16", "matmul_folded_" #name "_m32", "matmul_folded_" #name "_m64"}, us}
+static const folded_formats all_formats[] = {
+    {DW_FORMAT_mxfp8, DW_FORMAT_mxfp8, ENTRIES(FOLDED_MXFP8, mxfp8, &fine_times)},
+    {DW_FORMAT_fp8_1x128, DW_FORMAT_fp8_128x128, ENTRIES(FOLDED_FP8, fp8, &times)},
+    {DW_FORMAT_fp8_row, DW_FORMAT_fp8_row, ENTRIES(FOLDED_E4M3, e4m3, &times)},
+    {DW_FORMAT_fp8_row, DW_FORMAT_fp8_tensor, ENTRIES(FOLDED_E4M3, e4m3, &times)},
+    {DW_FORMAT_fp8_tensor, DW_FORMAT_fp8_row, ENTRIES(FOLDED_E4M3, e4m3, &times)},
+    {DW_FORMAT_fp8_tensor, DW_FORMAT_fp8_tensor, ENTRIES(FOLDED_E4M3, e4m3, &times)},
+};
+
+static const few_entries *entries_of(dw_format a, dw_format b) {
+    for (size_t i = 0; i < COUNT_OF(all_formats); i++)
+        if (all_formats[i].a == a && all_formats[i].b == b) return &all_formats[i].entries;
+    return NULL;
+}
+
+static const few_entries *entries_for(const kernel_run *run) { return entries_of(run->call.in[0]->format, run->call.in[1]->format); }
+
+/* ---- what is taken ---- */
+
+const char *matmul_folded_refuses(const kernel_problem *problem, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    if (entries_of(a->format, b->format) == NULL) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
+        return text_string(why);
+    }
+    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
+    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
+    return matmul_reject_result(problem, why);
+}
+
+/* A half of a tile has one of b's scales of 128 columns. */
+const char *matmul_folded_takes(const kernel_run *run, text *why) {
+    const dw_tensor *b = run->call.in[1];
+    const int64_t half = b->dims[b->rank - 2] / 2;
+    if (entries_for(run)->kind == FOLDED_FP8 && matmul_halves_columns(&run->post) && half % (FEW_ROWS / 2) != 0)
+        return kernel_because(why, "columns c and c + %lld are joined, and %lld is no multiple of %d: columns beside each other have different scales", (long long)half, (long long)half, FEW_ROWS / 2);
+    return few_takes(run, entries_for(run)->kind, why);
+}
+
+int64_t matmul_folded_rows(const kernel_run *run) {
+    (void)run;
+    return FOLDED_MOST;
+}
+
+double matmul_folded_seconds(const kernel_run *run) { return few_seconds(run, entries_for(run)); }
+
+size_t matmul_folded_workspace(const kernel_run *run) { return few_parts_bytes(run); }
+
+dw_status matmul_folded_shape(const kernel_run *run, kernel_launcher *launcher) { return few_multiply(run, launcher, entries_for(run), 0); }
