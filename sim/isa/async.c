@@ -183,7 +183,7 @@ void sim_async_free(sim_cluster *cluster) {
 
 /* ---- issuing ---- */
 
-/* The shared side: in bounds, aligned, and, of a source, written and fenced. */
+/* The shared side: in bounds, aligned, with a proxy fence behind what ordinary stores wrote there, and, of a source, written. */
 static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct sim_async *a, sim_cta *cta, size_t align) {
     if (a->shared % align != 0) {
         sim_find(w, op, lane, "the address 0x%" PRIx64 " of shared memory is no multiple of %zu", a->shared, align);
@@ -193,21 +193,21 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
         sim_find(w, op, lane, "copies %zu bytes at 0x%" PRIx64 " of shared memory, and the CTA has 0x%x to 0x%zx: out of bounds", a->bytes, a->shared, SIM_SHARED_RESERVED, cta->shared_bytes);
         return false;
     }
+    const bool adds = a->reduces && !a->store;   /* others may be adding to the same place */
     for (size_t i = 0; i < a->bytes; i++) {
         uint8_t s = cta->shared_shadow[a->shared + i];
-        const bool adds = a->reduces && !a->store;   /* others may be adding to the same place */
         const char *what = (s & SHADOW_FLIGHT) != 0 && !adds ? "another asynchronous copy still writes: wait for it first"
                            : adds && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_SOURCE) != 0 ? "another asynchronous copy still reads: wait for it first"
                            : !a->store && (s & SHADOW_TENSOR) != 0 ? "a tensor core may still read: wait for its commit first"
-                           : a->store && (s & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them"
+                           : !adds && (s & SHADOW_GENERIC) != 0 && (s & SHADOW_MBARRIER) == 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them"
                            : a->store && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_MBARRIER) != 0 ? "an mbarrier lies: invalidate it first" : NULL;
         if (what == NULL) continue;
         sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches byte %zu, which %s", a->bytes, a->shared, i, what);
         return false;
     }
-    const int writer = a->store && !w->launch->options->proxies_one ? order_unfenced_store(w, cta, a->shared, a->bytes) : -1;
+    const int writer = !adds && !w->launch->options->proxies_one ? order_unfenced_store(w, cta, a->shared, a->bytes) : -1;
     if (writer >= 0) sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches what warp %d stored, and what orders the two has no fence.proxy.async in it", a->bytes, a->shared, writer);
     return writer < 0;
 }
