@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The header that they share, the files that call each other by the beginnings of their paths, and why.
 RECURSIONS = [
     ("src/base/dim_node.h", ("src/base/dim",), "an expression is simplified by making its parts anew"),
-    ("src/op/family.h", ("src/op/chain.c", "src/op/op.c"), "a chain is an op whose steps are ops"),
+    ("src/op/family.h", ("src/op/chain.c", "src/op/line.c", "src/op/op.c", "src/op/scan.c"), "a chain is an op whose steps are ops, and so is a choice with steps"),
     ("src/analysis/value.h", ("src/analysis/value",), "a formula is simplified by making formulas"),
     ("src/kernel/kernel.h", ("src/kernel/registry.c", "kernels/conv/gemm_cuda.c"), "a convolution is a product, whose kernel is of the same rows"),
     ("sim/isa/decoder.h", ("sim/decode/decode.c", "sim/decode/match.c", "sim/decode/flow.c"), "what is called is decoded where the call is"),

@@ -71,7 +71,7 @@ ROOMS = {
         "route": "cpu gpu",
         "cache": "cpu gpu move quantize rotary",
         "index": "cpu gpu move quantize",
-        "scan": "cpu gpu move",
+        "scan": "cpu gpu move pointwise",
         "sample": "cpu gpu",
         "collective": "cpu",
         "optimizer": "cpu gpu",

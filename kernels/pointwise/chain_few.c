@@ -44,15 +44,20 @@ static float number_of(const op_chain_read *read) {
     return read->format == DW_FORMAT_bool ? read->number != 0 : (float)num_decode(read->format, num_encode(read->format, read->number, false));
 }
 
-static void take_code(const op_chain_step *step, few_code *code) {
+void few_code_of(const op_chain_step *step, int first, few_code *code) {
     const bool is_bool = step->in[0].format == DW_FORMAT_bool, compares = step->op == OP_not || (step->op == OP_cast && step->to == DW_FORMAT_bool);   /* with 0 */
-    const int function = step->op == OP_where ? FEW_SELECT : compares && step->op == OP_cast ? POINTWISE_ne : is_bool ? pointwise_function_on_bools(step->op) : pointwise_function_of(step->op);
+    const int function = step->op == OP_where                     ? FEW_SELECT
+                         : step->op == OP_sum                       ? FEW_SUM
+                         : step->op == OP_softmax                   ? FEW_SOFTMAX
+                         : compares && step->op == OP_cast          ? POINTWISE_ne
+                         : is_bool                                  ? pointwise_function_on_bools(step->op)
+                                                                    : pointwise_function_of(step->op);
     const bool rounds = step->format != DW_FORMAT_bool && !op_has(step->op, OP_TRAIT_EXACT);
     *code = (few_code){.function = (uint8_t)function, .rounds = rounds ? (uint8_t)step->format : (uint8_t)CUDA_f32, .from = {FEW_NUMBER, FEW_NUMBER, FEW_NUMBER}};
     for (int k = 0; k < step->n_in; k++) {
         const op_chain_read *read = &step->in[k];
         if (read->kind == OP_CHAIN_NUMBER) code->numbers[k] = number_of(read);
-        else code->from[k] = (uint8_t)(read->index + (read->kind == OP_CHAIN_STEP ? CHAIN_OPERANDS : 0));
+        else code->from[k] = (uint8_t)(read->index + (read->kind == OP_CHAIN_STEP ? first : 0));
     }
 }
 
@@ -66,7 +71,7 @@ bool chain_few_launch(const kernel_run *run, const op_chain *chain, const cuda_n
     arguments->count = (uint32_t)chain->count;
     for (int i = 0; i < run->call.n_in; i++) cuda_take_array(launch, run, i, &arguments->in[i]);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
-    for (int i = 0; i < chain->count; i++) take_code(&chain->steps[i], &arguments->codes[i]);
+    for (int i = 0; i < chain->count; i++) few_code_of(&chain->steps[i], CHAIN_OPERANDS, &arguments->codes[i]);
     launch->overlaps = true;
     cuda_grid(launch, base_ceil_div(nest->count, CUDA_THREADS), 1, 1);
     return true;

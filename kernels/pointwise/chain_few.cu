@@ -6,7 +6,7 @@
  *
  * Operands may lie in any way. The bits are those of the ops one by one, but for the payloads of NaNs. Resources: 24 KiB of shared memory, no barriers, as a thread reads what it wrote itself. Speed: README.md. */
 #include "kernels/pointwise/chain_few.h"
-#include "kernels/pointwise/functions.cuh"
+#include "kernels/pointwise/few.cuh"
 
 #define EACH_OPERAND(k) _Pragma("unroll") for (int k = 0; k < CHAIN_OPERANDS; k++)
 #define EACH_AXIS(axis) _Pragma("unroll") for (int axis = 0; axis < FEW_RANK; axis++)
@@ -48,25 +48,6 @@ INLINE void load_operands(const chain_few_arguments *a, const uint32_t *place, f
     EACH_OPERAND(k) if (k < (int)a->operands) slots[k][threadIdx.x] = value_of(a->in[k].format, bits[k]);
 }
 
-INLINE float read_value(const few_code *code, const int k, float (*slots)[CUDA_THREADS]) {
-    return code->from[k] == FEW_NUMBER ? code->numbers[k] : slots[code->from[k]][threadIdx.x];
-}
-
-INLINE float rounded(const int format, float x) {
-    float pair[2];
-    unpack_pair(format, pack_pair(format, x, 0), pair);
-    return pair[0];
-}
-
-INLINE float run_code(const few_code *code, float (*slots)[CUDA_THREADS]) {
-    const int function = code->function;
-    const float x = read_value(code, 0, slots), y = read_value(code, 1, slots);
-    float result;
-    if (function == FEW_SELECT) result = x != 0 ? y : read_value(code, 2, slots);
-    else result = evaluate_one(function, x, y);
-    return code->rounds == CUDA_bf16 ? rounded(CUDA_bf16, result) : code->rounds == CUDA_f16 ? rounded(CUDA_f16, result) : result;
-}
-
 INLINE void store_value(const chain_few_arguments *a, int32_t at, float x) {
     const uint64_t to = a->out.data + (int64_t)at;
     if (a->out.format == CUDA_f32) *(float *)to = x;
@@ -88,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) chain_few(const __gri
     load_operands(a, place, slots);
 #pragma unroll 1
     for (int c = 0; c < (int)a->count; c++) {
-        result = run_code(&a->codes[c], slots);
+        result = few_run(&a->codes[c], slots);
         slots[CHAIN_OPERANDS + c][threadIdx.x] = result;
     }
     store_value(a, offset_of(a->strides[0], place), result);

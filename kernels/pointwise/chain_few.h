@@ -7,8 +7,11 @@
 enum { FEW_RANK = 4, FEW_SLOTS = CHAIN_OPERANDS + CHAIN_STEPS };   /* slots of a thread: operands, then results */
 enum { FEW_RESIDENT = 8 };        /* blocks of a multiprocessor: of as many elements as the chip has threads for at a time */
 
-/* slot CHAIN_OPERANDS + its place = round(function(a, b)); each read from a slot, or a number. Functions are POINTWISE_*, of which POINTWISE_COUNT is a itself, and: */
-enum { FEW_SELECT = POINTWISE_COUNT + 1 };                         /* a != 0 ? b : c */
+/* round(function(a, b)), each read from a slot, or a number. Functions are POINTWISE_*, of which POINTWISE_COUNT is a itself, and: */
+enum {
+    FEW_SELECT = POINTWISE_COUNT + 1,                              /* a != 0 ? b : c */
+    FEW_SUM, FEW_SOFTMAX                                           /* of a, over a line: in steps on the values of one alone (kernels/scan) */
+};
 enum { FEW_NUMBER = 255 };                                         /* in place of a slot */
 typedef struct few_code {
     uint8_t function, rounds;     /* to this format; CUDA_f32: not at all */

@@ -15,6 +15,9 @@ int pointwise_function_on_bools(op_id id);
 bool chain_short_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
 /* The launch of a chain of few elements of f32, bf16, f16 and bool, which may lie in any way; false: it has more, or others. nest: as above. (chain_few.c) */
 bool chain_few_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
+/* The step as the code of such kernels; results begin at slot first. (chain_few.c) */
+struct few_code;
+void few_code_of(const op_chain_step *step, int first, struct few_code *code);
 /* How many elements are few. (chain_few.c) */
 int64_t chain_few_most(const chip_caps *chip);
 

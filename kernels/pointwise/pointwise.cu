@@ -1,22 +1,9 @@
 /* Pointwise ops, cast, where (one thread an element) and chains of them (four), any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
  * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: bench/results/h200/plain.md. */
 #include "kernels/pointwise/chain_cuda.h"
-#include "kernels/pointwise/sigmoids.cuh"
+#include "kernels/pointwise/float.cuh"
 
 /* ---- real numbers ---- */
-
-#define REAL float
-#define F(name) name##f
-DEVICE float evaluate_float(int function, float x, float y) {
-    switch (function) {
-#define OP_REAL1(name, formula) case POINTWISE_##name: return formula;
-#define OP_REAL2(name, formula) case POINTWISE_##name: return formula;
-#include "op/pointwise.def"
-    default: return x;
-    }
-}
-#undef REAL
-#undef F
 
 #define REAL double
 #define F(name) name

@@ -1,7 +1,8 @@
-/* cumsum, sort, topk and bincount along an axis. Rows are shared over threads, one a task.
+/* cumsum, sort, topk, choose and bincount along an axis. Rows are shared over threads, one a task.
  *     cumsum    in double, or int64 that wraps
  *     sort      keys that order as the values do (64 bits: NaN last, -0 beside 0), then a merge sort of (key, index), so equal values keep their order
  *     topk      a heap of the best so far over one pass, then sorted
+ *     choose    the same, then steps on the line's values (op_line_run)
  *     bincount  one thread: counts of different threads would have to be added
  * Measured speed: README.md. */
 #include <string.h>
@@ -18,14 +19,16 @@ const char *scan_reject(const kernel_problem *problem, text *why) {
 }
 
 double scan_cost(const kernel_problem *problem) {
-    bool sorts = problem->op->id == OP_sort || problem->op->id == OP_topk;
+    bool sorts = problem->op->id == OP_sort || problem->op->id == OP_topk || problem->op->id == OP_choose;
     return kernel_roofline(problem, DW_FORMAT_f32, 0.05, sorts ? 0.02 : 0.2);
 }
 
 typedef struct entry { uint64_t key; int64_t index; } entry;
 
 typedef struct scan_job {
-    const dw_tensor *x, *out, *indices;
+    const dw_tensor *x, *y, *out, *indices;       /* y: what the values are of */
+    bool by_softmax;              /* choose: from the softmax of a row */
+    op_chain steps;
     int axis;
     int64_t count, length;        /* elements along the axis of x, and of the results */
     bool integer, exclusive, reversed, whole;     /* reversed: from large to small; whole: all are sorted */
@@ -40,10 +43,10 @@ static int64_t rows_of(const dw_tensor *tensor, int axis) {
     return rows;
 }
 
-/* A whole sort needs two arrays of entries, topk one heap. */
+/* A whole sort needs two arrays of entries, topk and choose one heap. */
 static int64_t entries_of_row(const op_call *call) {
     int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
-    return call->op->id == OP_sort ? 2 * call->in[0]->dims[axis] : call->op->id == OP_topk ? call->out[0]->dims[axis] : 0;
+    return call->op->id == OP_sort ? 2 * call->in[0]->dims[axis] : call->op->id == OP_topk || call->op->id == OP_choose ? call->out[1]->dims[axis] : 0;
 }
 
 /* A row's entries for each thread: a task uses those of its worker, and leaves nothing there. */
@@ -171,6 +174,41 @@ static const entry *best_of(const scan_job *job, int64_t from, entry *heap) {
     return heap;
 }
 
+/* The softmax of a row of x, as elements of its format. */
+static void softmax_row(const scan_job *job, int64_t from, uint64_t *elements, dw_tensor *softmax) {
+    double values[OP_SOFTMAX_LINE];
+    *softmax = (dw_tensor){.format = job->x->format, .rank = 1, .dims = {job->count}, .strides = {1}, .data = elements};
+    for (int64_t i = 0; i < job->count; i++) values[i] = load_real(job->x, from + i * job->x->strides[job->axis]);
+    op_line_softmax(values, job->count);
+    for (int64_t i = 0; i < job->count; i++) store_real(softmax, i, values[i]);
+}
+
+/* choose: a row of x, or of its softmax, and what the steps make of the values. */
+static void choose_task(void *argument, int64_t row, int worker) {
+    const scan_job *job = argument;
+    uint64_t elements[OP_SOFTMAX_LINE];
+    dw_tensor softmax;
+    op_line_values line;
+    scan_job own = *job;          /* of the row alone, where that is its softmax */
+    int64_t from = row_offset(job->x, job->axis, row), from_y = row_offset(job->y, job->axis, row), y_step = job->y->strides[job->axis];
+    const int64_t to = row_offset(job->out, job->axis, row), to_index = row_offset(job->indices, job->axis, row);
+    if (job->by_softmax) {
+        softmax_row(job, from, elements, &softmax);
+        own.x = &softmax;
+        own.axis = 0;
+        from = 0;
+        if (job->y == job->x) own.y = &softmax, from_y = 0, y_step = 1;
+    }
+    const entry *sorted = best_of(&own, from, job->entries + worker * job->row_entries);
+    for (int64_t i = 0; i < job->length; i++) {
+        ((int64_t *)job->indices->data)[to_index + i * job->indices->strides[job->axis]] = sorted[i].index;
+        memcpy(&line[0][i], cpu_at(own.y, from_y + sorted[i].index * y_step), cpu_element_bytes(own.y->format));
+    }
+    op_line_run(&job->steps, own.y->format, (int)job->length, line);
+    for (int64_t i = 0; i < job->out->dims[job->axis]; i++)
+        memcpy(cpu_at(job->out, to + i * job->out->strides[job->axis]), &line[job->steps.count][i], cpu_element_bytes(job->out->format));
+}
+
 static void order_task(void *argument, int64_t row, int worker) {
     const scan_job *job = argument;
     int64_t from = row_offset(job->x, job->axis, row), x_step = job->x->strides[job->axis];
@@ -203,7 +241,7 @@ dw_status scan_run(const kernel_run *run) {
         .exclusive = op_attr_bool(call->attrs, OP_ATTR_exclusive),
     };
     job.count = x->dims[job.axis];
-    job.length = out->dims[job.axis];
+    job.length = call->n_out > 1 ? call->out[1]->dims[job.axis] : out->dims[job.axis];
     if (job.length > job.count) return call->op->reference(call);   /* says so */
     if (op_tensor_count(out) == 0) return DW_OK;
     if (call->op->id == OP_cumsum) {
@@ -213,9 +251,14 @@ dw_status scan_run(const kernel_run *run) {
     job.whole = call->op->id == OP_sort;
     job.reversed = op_attr_bool(call->attrs, job.whole ? OP_ATTR_descending : OP_ATTR_largest);
     job.indices = call->out[1];
+    job.y = call->op->id == OP_choose && op_operand(call, CHOOSE_Y) != NULL ? call->in[CHOOSE_Y] : x;
     job.entries = run->workspace;
     job.row_entries = entries_of_row(call);
-    pool_run(run->pool, rows_of(out, job.axis), order_task, &job);
+    if (call->op->id == OP_choose) {
+        job.by_softmax = op_attr_bool(call->attrs, OP_ATTR_softmax);
+        TRY(op_line_of(call, &job.steps));
+    }
+    pool_run(run->pool, rows_of(job.indices, job.axis), call->op->id == OP_choose ? choose_task : order_task, &job);
     return DW_OK;
 }
 

@@ -1,9 +1,14 @@
-/* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu, scan_blocks.cu and topk_rows.cu. */
+/* cumsum, sort, topk, choose and bincount on a GPU: the host half of scan.cu, scan_blocks.cu, topk_rows.cu and choose_rows.cu. */
 #include "kernels/scan/scan_cuda.h"
+
+#include <assert.h>
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/move/parts.h"
 #include "kernels/kernels.h"
+#include "kernels/pointwise/functions.h"
+
+static_assert((int)CHOOSE_LENGTH == (int)OP_LINE && sizeof(choose_arguments) <= KERNEL_ARGUMENT_BYTES, "a launch holds the steps of a line");
 
 const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
@@ -11,7 +16,7 @@ const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return 
 static bool has_short_lines(const kernel_problem *problem) {
     int64_t count, length;
     const int axis = (int)op_attr_int(problem->attrs, OP_ATTR_axis);
-    if (problem->op->id != OP_topk || !dim_is_constant(problem->in[0]->dims[axis], &count) || !dim_is_constant(problem->out[0]->dims[axis], &length)) return false;
+    if ((problem->op->id != OP_topk && problem->op->id != OP_choose) || !dim_is_constant(problem->in[0]->dims[axis], &count) || !dim_is_constant(problem->out[1]->dims[axis], &length)) return false;
     return count <= TOPK_COUNT && length <= TOPK_LENGTH;
 }
 
@@ -19,7 +24,7 @@ static bool has_short_lines(const kernel_problem *problem) {
 double scan_cuda_cost(const kernel_problem *problem) {
     const op_id id = problem->op->id;
     if (!chip_has(problem->chip, CHIP_tma)) return cuda_cost(problem);
-    if (has_short_lines(problem)) return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.107);
+    if (has_short_lines(problem)) return (id == OP_choose ? 3.9e-6 : 0) + kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.107);   /* 3.9: in a step of a model, with softmax */
     return id == OP_sort || id == OP_topk ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.0128) : id == OP_cumsum ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.352) : cuda_cost(problem);
 }
 
@@ -165,15 +170,61 @@ static dw_status add_merges(const kernel_run *run, kernel_launcher *launcher, co
     return DW_OK;
 }
 
-/* The entry for a topk whose lines a warp each takes; NULL: it is none. */
-static const char *topk_rows_entry(const kernel_run *run, int64_t count, int64_t length) {
-    static const struct { int64_t count; const char *entry; } entries[] = {{64, "scan_topk_64"}, {128, "scan_topk_128"}, {256, "scan_topk_256"}, {TOPK_COUNT, "scan_topk_512"}};
+/* The entry for lines that a warp each takes; NULL: they are longer, or others. */
+static const char *rows_entry(const kernel_run *run, int64_t count, int64_t length) {
+    static const struct { int64_t count; const char *topk, *choose; } entries[] = {
+        {64, "scan_topk_64", "scan_choose_64"}, {128, "scan_topk_128", "scan_choose_128"}, {256, "scan_topk_256", "scan_choose_256"}, {TOPK_COUNT, "scan_topk_512", "scan_choose_512"}};
+    const op_id id = run->call.op->id;
     const dw_format format = run->call.in[0]->format;
     const bool has_keys = num_info(format)->class == NUM_FLOAT ? format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 : dw_format_bits(format) <= 32;
-    if (run->call.op->id != OP_topk || !chip_has(run->chip, CHIP_tma) || length > TOPK_LENGTH || !has_keys) return NULL;
+    if ((id != OP_topk && id != OP_choose) || !chip_has(run->chip, CHIP_tma) || length > TOPK_LENGTH || !has_keys) return NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++)
-        if (count <= entries[i].count) return entries[i].entry;
+        if (count <= entries[i].count) return id == OP_topk ? entries[i].topk : entries[i].choose;
     return NULL;
+}
+
+static dw_status shape_choose(const kernel_run *run, kernel_launcher *launcher) {
+    const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), from = op_operand(&run->call, CHOOSE_Y) != NULL ? CHOOSE_Y : CHOOSE_X;
+    const dw_tensor *values = run->call.out[0], *indices = run->call.out[1];
+    dw_tensor lines[] = {*indices, *run->call.in[CHOOSE_X], *run->call.in[from], *values};
+    const dw_tensor *tensors[CHOOSE_ARRAYS];
+    int64_t steps[CHOOSE_ARRAYS];
+    op_chain chain;
+    kernel_launch launch;
+    choose_arguments *arguments = cuda_launch(&launch, "scan", "scan_choose", sizeof *arguments);
+    arguments->count = (int32_t)lines[CHOOSE_OF_X].dims[axis];
+    arguments->length = (int32_t)indices->dims[axis];
+    arguments->results = (int32_t)values->dims[axis];
+    if (arguments->length > arguments->count)
+        return base_fail(run->call.context, DW_INVALID, "%s: length is %lld, the axis has size %lld", run->call.op->name, (long long)arguments->length, (long long)arguments->count);
+    for (int i = 0; i < CHOOSE_ARRAYS; i++) {
+        lines[i].dims[axis] = 1;   /* so that lines compare; the axis itself is left out */
+        tensors[i] = &lines[i];
+    }
+    cuda_nest_lines(&arguments->nest, axis, CHOOSE_ARRAYS, tensors, steps);
+    if (arguments->nest.count == 0) return DW_OK;
+    arguments->values_step = values->strides[axis];
+    arguments->x_step = lines[CHOOSE_OF_X].strides[axis];
+    arguments->y_step = lines[CHOOSE_OF_Y].strides[axis];
+    arguments->indices_step = indices->strides[axis];
+    arguments->descending = op_attr_bool(run->call.attrs, OP_ATTR_largest);
+    arguments->by_softmax = op_attr_bool(run->call.attrs, OP_ATTR_softmax);
+    arguments->y_is_x = from == CHOOSE_X;
+    TRY(op_line_of(&run->call, &chain));
+    arguments->steps = chain.count;
+    for (int i = 0; i < chain.count; i++) few_code_of(&chain.steps[i], 1, &arguments->codes[i]);
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->values);
+    cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->indices);
+    cuda_take_array(&launch, run, CHOOSE_X, &arguments->x);
+    cuda_take_array(&launch, run, from, &arguments->y);
+    const char *by_warps = rows_entry(run, arguments->count, arguments->length);
+    if (by_warps != NULL) {
+        launch.image = "choose_rows";
+        launch.entry = by_warps;
+        launch.overlaps = true;
+    }
+    cuda_grid_items(&launch, arguments->nest.count * (by_warps != NULL ? 32 : 1));
+    return launcher->add(launcher, &launch);
 }
 
 static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
@@ -197,7 +248,7 @@ static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
     arguments->descending = op_attr_bool(run->call.attrs, is_topk ? OP_ATTR_largest : OP_ATTR_descending);
     if (arguments->nest.count == 0 || arguments->length == 0) return DW_OK;
     const order_plan plan = plan_order(run);
-    const char *by_warps = topk_rows_entry(run, arguments->count, arguments->length);
+    const char *by_warps = rows_entry(run, arguments->count, arguments->length);
     if (by_warps == NULL && plan.in_tiles) {
         const sort_arguments common = {.nest = arguments->nest, .values_step = arguments->values_step, .x_step = arguments->x_step, .indices_step = arguments->indices_step,
                                        .descending = arguments->descending};
@@ -232,5 +283,6 @@ static dw_status shape_bincount(const kernel_run *run, kernel_launcher *launcher
 
 dw_status scan_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (run->call.op->id == OP_cumsum) return shape_cumsum(run, launcher);
+    if (run->call.op->id == OP_choose) return shape_choose(run, launcher);
     return run->call.op->id == OP_bincount ? shape_bincount(run, launcher) : shape_order(run, launcher);
 }

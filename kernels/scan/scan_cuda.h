@@ -2,7 +2,7 @@
 #ifndef KERNELS_SCAN_CUDA_H
 #define KERNELS_SCAN_CUDA_H
 
-#include "kernels/gpu/arguments.h"
+#include "kernels/pointwise/chain_few.h"
 
 typedef struct cumsum_arguments {
     cuda_nest nest;               /* lines: out, x */
@@ -18,7 +18,22 @@ typedef struct order_arguments {
     int32_t descending;
 } order_arguments;
 
-/* By warps (topk_rows.cu): lines of so many elements at most, of which so many are asked for. */
+/* topk whose values have steps: slot 0 is the value, slot 1 + i what step i makes of a thread's. */
+enum { CHOOSE_OF_INDICES, CHOOSE_OF_X, CHOOSE_OF_Y, CHOOSE_OF_VALUES, CHOOSE_ARRAYS };   /* of the nest */
+enum { CHOOSE_SLOTS = 1 + CHAIN_STEPS, CHOOSE_LENGTH = 32 };
+typedef struct choose_arguments {
+    cuda_nest nest;               /* lines */
+    cuda_array values, x, y, indices;
+    int64_t values_step, x_step, y_step, indices_step;
+    int32_t count, length, results;   /* elements of a line of x, of the indices and of the values, which are 1 or as many */
+    int32_t descending;
+    int32_t by_softmax;           /* a line of x is its softmax */
+    int32_t y_is_x;               /* the values are those of that line */
+    int32_t steps;
+    few_code codes[CHAIN_STEPS];
+} choose_arguments;
+
+/* By warps (topk_rows.cu, choose_rows.cu): lines of so many elements at most, of which so many are asked for. */
 enum { TOPK_COUNT = 512, TOPK_LENGTH = 32 };
 
 /* In tiles (scan_blocks.cu). */

@@ -12,6 +12,7 @@ typedef struct chain_reader {
     const char *steps, *at;
     int n_in;
     const dw_format *formats;
+    bool of_line;                     /* sum and softmax are steps, too */
     op_chain *chain;
 } chain_reader;
 
@@ -81,10 +82,10 @@ static dw_status read_argument(chain_reader *r, op_chain_read *read) {
 }
 
 /* Pointwise ops have at most three operands. */
-static op_id find_op(const char *name, size_t length) {
+static op_id find_op(const char *name, size_t length, bool of_line) {
     for (int i = 0; i < OP_COUNT; i++) {
         const op_def *op = op_get((op_id)i);
-        bool is_named = (op->traits & OP_TRAIT_POINTWISE) && strncmp(op->name, name, length) == 0 && op->name[length] == '\0';
+        bool is_named = ((op->traits & OP_TRAIT_POINTWISE) || (of_line && (op->id == OP_sum || op->id == OP_softmax))) && strncmp(op->name, name, length) == 0 && op->name[length] == '\0';
         if (is_named) return op->id;
     }
     return OP_COUNT;
@@ -100,7 +101,7 @@ static dw_status read_step(chain_reader *r) {
     if (r->chain->count == OP_CHAIN_STEPS) return base_fail(r->context, DW_LIMIT, "steps \"%.40s..\": more than %d steps", r->steps, OP_CHAIN_STEPS);
     op_chain_step *step = &r->chain->steps[r->chain->count];
     size_t length = strcspn(r->at, "(,);");
-    *step = (op_chain_step){.op = find_op(r->at, length), .to = DW_FORMAT_COUNT};
+    *step = (op_chain_step){.op = find_op(r->at, length, r->of_line), .to = DW_FORMAT_COUNT};
     if (step->op == OP_COUNT) return fail(r, "there is no pointwise op of this name");
     r->at += length;
     if (!accept(r, '(')) return fail(r, "'(' is expected");
@@ -118,12 +119,20 @@ static dw_status read_step(chain_reader *r) {
     return DW_OK;
 }
 
+static dw_status read_steps(chain_reader *r) {
+    r->chain->count = 0;
+    do TRY(read_step(r));
+    while (accept(r, ';'));
+    return *r->at == '\0' ? DW_OK : fail(r, "';' or the end is expected");
+}
+
 dw_status op_chain_parse(dw_context *context, const char *steps, int n_in, const dw_format *formats, op_chain *chain) {
-    chain_reader r = {context, steps, steps, n_in, formats, chain};
+    return read_steps(&(chain_reader){context, steps, steps, n_in, formats, false, chain});
+}
+
+dw_status op_line_parse(dw_context *context, const char *steps, dw_format values, op_chain *chain) {
     chain->count = 0;
-    do TRY(read_step(&r));
-    while (accept(&r, ';'));
-    return *r.at == '\0' ? DW_OK : fail(&r, "';' or the end is expected");
+    return *steps == '\0' ? DW_OK : read_steps(&(chain_reader){context, steps, steps, 1, &values, true, chain});
 }
 
 dw_status op_chain_of(const op_call *call, op_chain *chain) {
@@ -153,7 +162,7 @@ void op_chain_print(text *text, const op_chain *chain) {
 /* ---- inference ---- */
 
 /* Every operand, and every step but the last, is read by a step: so each shape is one that the result's is broadcast from. */
-static dw_status check_reads(const op_infer *infer, const op_chain *chain) {
+dw_status op_check_reads(const op_infer *infer, const op_chain *chain) {
     unsigned operands = 0, steps = 0;
     for (int i = 0; i < chain->count; i++)
         for (int k = 0; k < chain->steps[i].n_in; k++) {
@@ -161,10 +170,10 @@ static dw_status check_reads(const op_infer *infer, const op_chain *chain) {
             if (read->kind == OP_CHAIN_OPERAND) operands |= 1u << read->index;
             if (read->kind == OP_CHAIN_STEP) steps |= 1u << read->index;
         }
-    for (int i = 0; i < infer->n_in; i++)
-        if (!(operands >> i & 1)) return base_fail(infer->context, DW_INVALID, "chain: operand %d is read by no step", i);
+    for (int i = 0; i < (infer->op->id == OP_chain ? infer->n_in : 1); i++)
+        if (!(operands >> i & 1)) return base_fail(infer->context, DW_INVALID, "%s: operand %d is read by no step", infer->op->name, i);
     for (int i = 0; i + 1 < chain->count; i++)
-        if (!(steps >> i & 1)) return base_fail(infer->context, DW_INVALID, "chain: the result of step %d is read by no later step", i);
+        if (!(steps >> i & 1)) return base_fail(infer->context, DW_INVALID, "%s: the result of step %d is read by no later step", infer->op->name, i);
     return DW_OK;
 }
 
@@ -197,7 +206,7 @@ dw_status chain_infer(op_infer *infer) {
                              dw_format_name(formats[i]));
     }
     TRY(op_chain_parse(infer->context, op_attr_text(infer->attrs, OP_ATTR_steps), infer->n_in, formats, &chain));
-    TRY(check_reads(infer, &chain));
+    TRY(op_check_reads(infer, &chain));
     for (int i = 0; i < chain.count; i++) TRY(infer_step(infer, &chain, i, types));
     *infer->out = types[chain.count - 1];
     return DW_OK;

@@ -1,6 +1,7 @@
 /* What the files of src/op share: the three functions of each family, checks with one wording, the walk over elements, the cost of
  * touching tensors. Not for other layers.
- * A chain is an op whose steps are ops, so these call each other: op.c (the table of ops), chain.c (a chain by what its steps are). */
+ * A chain is an op whose steps are ops, so these call each other: op.c (the table of ops), chain.c (a chain by what its steps are), line.c and scan.c
+ * (choose, whose values have steps). */
 #ifndef OP_FAMILY_H
 #define OP_FAMILY_H
 
@@ -96,6 +97,13 @@ void walk_skip(walk *walk, int axis);
 void op_work_each(const op_call *call, double flops, op_work *work);
 /* Of operand i only so many bytes are read; no more than it has. */
 void op_work_reads(const op_call *call, int operand, double bytes, op_work *work);
+
+/* ---- steps (chain.c, line.c) ---- */
+
+/* Every operand of a chain, or the values of a line, and every step but the last are read by a step. */
+dw_status op_check_reads(const op_infer *infer, const op_chain *chain);
+/* Steps on the values of a line, of that format: that each is one of real numbers. *format: what the last one makes; *one: it is a sum. */
+dw_status op_line_infer(const op_infer *infer, dw_format values, dw_format *format, bool *one);
 
 /* ---- results of block formats (quantize.c) ---- */
 

@@ -160,6 +160,14 @@ typedef struct op_chain { int count; op_chain_step steps[OP_CHAIN_STEPS]; } op_c
 /* n_in operands of those formats. SYNTAX names the step; what its ops cannot take is left to inference. */
 dw_status op_chain_parse(dw_context *context, const char *steps, int n_in, const dw_format *formats, op_chain *chain);
 void op_chain_print(text *text, const op_chain *chain);
+/* Steps on the values of a line (choose): a chain of one operand, x0, the values, all in f32, bf16 or f16, in which sum(t0) adds up a line, every element of which reads the sum, and softmax(t0) is that of a line. "": no steps. */
+dw_status op_line_parse(dw_context *context, const char *steps, dw_format values, op_chain *chain);
+/* Of a line of count values: values[0] holds them, an element in their format each, and values[1 + i] gets what step i makes. Real numbers in double, each step rounded once (line.c). */
+enum { OP_LINE = 32, OP_SOFTMAX_LINE = 512 };   /* values at most; elements, where they are chosen by their softmax */
+typedef uint64_t op_line_values[1 + OP_CHAIN_STEPS][OP_LINE];
+void op_line_run(const op_chain *chain, dw_format format, int count, op_line_values values);
+/* x[0..count) becomes its softmax; one of -inf zeros. */
+void op_line_softmax(double *x, int64_t count);
 /* Has every element of the format a byte or more, and is it a number or truth that steps can make? */
 bool op_chain_holds(dw_format format);
 
@@ -224,10 +232,13 @@ static inline int op_update_operand(op_id op, int group, int place) { return gro
 /* The operand that the result is the new value of. */
 static inline int op_updated(op_id op, int result) { return op_update_operand(op, result / op_update_results(op), result % op_update_results(op)); }
 
+enum { CHOOSE_X, CHOOSE_Y, CHOOSE_OPERANDS };
 enum { SAMPLE_LOGITS, SAMPLE_PARAMETERS, SAMPLE_DRAW, SAMPLE_ROW, SAMPLE_COUNTS, SAMPLE_BIAS, SAMPLE_MASK, SAMPLE_OPERANDS };
 
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
+/* Of a call of the op choose. */
+dw_status op_line_of(const op_call *call, op_chain *chain);
 
 /* What a call does at least: FLOPs (a multiply-add is two), and bytes, with those of scales. Each operand is read once, however often it occurs, and where its elements repeat (a stride
  * of 0) once; of unread[i] bytes of operand i nothing is read, of further operands everything is. */

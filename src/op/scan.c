@@ -1,4 +1,4 @@
-/* Ops along an axis whose results have an order: cumsum, sort, topk; and bincount. Sorting needs no memory but its results: a heap of indices
+/* Ops along an axis whose results have an order: cumsum, sort, topk and choose; and bincount. Sorting needs no memory but its results: a heap of indices
  * grows in the index result. NaN is larger than every number, as in PyTorch; equal values keep their order. */
 #include "op/family.h"
 
@@ -6,18 +6,35 @@
 
 /* ---- inference ---- */
 
+/* The first result of choose, which has the type of the second so far, but for the format: what the steps make of the values. */
+static dw_status infer_steps(op_infer *infer) {
+    const op_type *x = infer->in[CHOOSE_X], *y = infer->n_in > CHOOSE_Y ? infer->in[CHOOSE_Y] : NULL;
+    const int axis = (int)op_attr_int(infer->attrs, OP_ATTR_axis);
+    int64_t length;
+    bool one;
+    TRY(op_check_float(infer, "x", x));
+    for (int i = 0; y != NULL && i < x->rank; i++) TRY(op_check_same_axis(infer, i, "x", x, "y", y));
+    if (!dim_is_constant(infer->out[0].dims[axis], &length) || length > OP_LINE)
+        return base_fail(infer->context, DW_UNSUPPORTED, "choose: length must be a number of at most %d", OP_LINE);
+    if (op_attr_bool(infer->attrs, OP_ATTR_softmax) && (!dim_is_constant(x->dims[axis], &length) || length > OP_SOFTMAX_LINE))
+        return base_fail(infer->context, DW_UNSUPPORTED, "choose: with softmax the axis must have a size that is a number of at most %d", OP_SOFTMAX_LINE);
+    TRY(op_line_infer(infer, (y != NULL ? y : x)->format, &infer->out[0].format, &one));
+    if (one) TRY_DIM(infer->context, infer->out[0].dims[axis], dim_constant(infer->dims, 1));
+    return DW_OK;
+}
+
 static dw_status infer_order(op_infer *infer) {
     const op_type *x = infer->in[0];
     int64_t axis = op_attr_int(infer->attrs, OP_ATTR_axis);
     infer->out[0] = *x;
-    if (infer->op->id == OP_topk) {
+    if (infer->op->id == OP_topk || infer->op->id == OP_choose) {
         dim length = op_attr_dim(infer->attrs, OP_ATTR_length);
         TRY(op_check_le(infer, "length", length, "the size of the axis", x->dims[axis]));
         infer->out[0].dims[axis] = length;
     }
     infer->out[1] = infer->out[0];
     infer->out[1].format = DW_FORMAT_i64;
-    return DW_OK;
+    return infer->op->id == OP_choose ? infer_steps(infer) : DW_OK;
 }
 
 dw_status scan_infer(op_infer *infer) {
@@ -75,7 +92,7 @@ static void bincount_reference(const op_call *call) {
     }
 }
 
-/* ---- sort, topk ---- */
+/* ---- sort, topk, choose ---- */
 
 /* One row: its values, and the heap of indices that lies in the index result. */
 typedef struct order {
@@ -127,18 +144,43 @@ static void order_row(const order *o, int64_t count, int64_t length) {
     }
 }
 
+/* The line that is chosen from, as elements in x's format, where it is the softmax of x's. */
+static void softmax_row(const dw_tensor *x, int64_t at, int axis, uint64_t *elements, dw_tensor *row) {
+    double values[OP_SOFTMAX_LINE];
+    *row = (dw_tensor){.format = x->format, .rank = 1, .dims = {x->dims[axis]}, .strides = {1}, .data = elements};
+    op_load_row(x, at, x->strides[axis], x->dims[axis], values);
+    op_line_softmax(values, x->dims[axis]);
+    for (int64_t i = 0; i < x->dims[axis]; i++) op_store_at(row, i, values[i]);
+}
+
+/* The values of choose: of y where it is there, and what steps make of them. at_y, at_values: where the line begins. */
+static void choose_row(const op_call *call, const op_chain *steps, const order *o, const dw_tensor *y, int64_t at_y, int64_t y_step, int64_t at_values, int64_t length) {
+    const dw_tensor *values = call->out[0];
+    const int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
+    op_line_values line;
+    for (int64_t i = 0; i < length; i++) op_copy_at(&(dw_tensor){.format = y->format, .data = &line[0][i]}, 0, y, at_y + heap_get(o, i) * y_step);
+    op_line_run(steps, y->format, (int)length, line);
+    for (int64_t i = 0; i < values->dims[axis]; i++)
+        op_copy_at(values, at_values + i * values->strides[axis], &(dw_tensor){.format = values->format, .data = &line[steps->count][i]}, 0);
+}
+
 static dw_status order_reference(const op_call *call) {
-    const dw_tensor *x = call->in[0], *values = call->out[0], *indices = call->out[1];
+    const bool chooses = call->op->id == OP_choose, by_softmax = chooses && op_attr_bool(call->attrs, OP_ATTR_softmax);
+    const dw_tensor *x = call->in[0], *values = call->out[0], *indices = call->out[1], *y = chooses && op_operand(call, CHOOSE_Y) != NULL ? call->in[CHOOSE_Y] : x;
     int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
-    int64_t length = values->dims[axis];
+    int64_t length = indices->dims[axis];
+    op_chain steps;
+    if (chooses) TRY(op_line_of(call, &steps));
     if (length > x->dims[axis])
         return base_fail(call->context, DW_INVALID, "%s: length is %lld, the axis has size %lld", call->op->name, (long long)length, (long long)x->dims[axis]);
     walk w;
-    walk_start(&w, values->rank, values->dims);
+    walk_start(&w, indices->rank, indices->dims);
     bool empty = w.left == 0;
     walk_skip(&w, axis);
-    int at_x = walk_add(&w, x), at_values = walk_add(&w, values), at_indices = walk_add(&w, indices);
+    int at_x = walk_add(&w, x), at_values = walk_add(&w, values), at_indices = walk_add(&w, indices), at_y = walk_add(&w, y);
     for (; !empty && w.left > 0; walk_next(&w)) {
+        uint64_t elements[OP_SOFTMAX_LINE];
+        dw_tensor row;
         order o = {
             .x = x,
             .indices = indices,
@@ -146,10 +188,18 @@ static dw_status order_reference(const op_call *call) {
             .x_stride = x->strides[axis],
             .heap_offset = w.offset[at_indices],
             .heap_stride = indices->strides[axis],
-            .descending = op_attr_bool(call->attrs, call->op->id == OP_topk ? OP_ATTR_largest : OP_ATTR_descending),
+            .descending = op_attr_bool(call->attrs, call->op->id == OP_sort ? OP_ATTR_descending : OP_ATTR_largest),
         };
+        if (by_softmax) {
+            softmax_row(x, w.offset[at_x], axis, elements, &row);
+            o.x = &row;
+            o.x_offset = 0;
+            o.x_stride = 1;
+        }
+        const bool of_row = by_softmax && y == x;
         order_row(&o, x->dims[axis], length);
-        for (int64_t i = 0; i < length; i++)
+        if (chooses) choose_row(call, &steps, &o, of_row ? &row : y, of_row ? 0 : w.offset[at_y], of_row ? 1 : y->strides[axis], w.offset[at_values], length);
+        for (int64_t i = 0; !chooses && i < length; i++)
             op_copy_at(values, w.offset[at_values] + i * values->strides[axis], x, o.x_offset + heap_get(&o, i) * o.x_stride);
     }
     return DW_OK;

@@ -137,6 +137,8 @@ static const measured_line between[] = {
     {"argmax bf16[1,1,128256] axis=2", 14.4},
     {"argmax bf16[1,16,128256] axis=2", 18.1},
     {"sum f32[64,8] axes=1 keep=true", 2.8},
+    {"topk f32[64,32] axis=1 length=8 largest=true", 2.5},
+    {"choose f32[64,32] axis=1 length=8 largest=true softmax=true steps=sum(x0);div(x0,t0);cast(t1,bf16)", 6.4},
     {"chain f32[64,8] f32[64,1] steps=div(x0,x1);cast(t0,bf16)", 2.7},
     {"chain f32[64,64] steps=cos(x0);cast(t0,bf16)", 2.2},
     {"chain bf16[128,768] bf16[128,768] steps=add(x0,x1);mul(t0,x1)", 2.7},

@@ -33,7 +33,7 @@ static bool range_of(const ir_value *value, range *r) {
         const int64_t largest = largest_of(value->type.format);
         if (node == NULL || largest < 0) return false;
         if (largest < most) most = largest;
-        const bool orders = node->op == OP_sort || node->op == OP_topk;
+        const bool orders = node->op == OP_sort || node->op == OP_topk || node->op == OP_choose;
         if (orders && value == node->out[1]) return places_of(node, ir_int(node, OP_ATTR_axis), r) && r->high <= most;
         if (!orders && node->op != OP_cast && (op_get(node->op)->traits & OP_TRAIT_VIEW) == 0) return false;
         value = ir_in(node, 0);

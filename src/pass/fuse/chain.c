@@ -44,20 +44,12 @@ static bool is_candidate(const draft *draft, const ir_node *node) {
     return op_chain_holds(ir_out(node)->type.format) && same_dims(&ir_out(node)->type, &ir_out(draft->root)->type);
 }
 
-/* A number of the program's own, which no weight decides. */
-static bool is_number(const ir_value *value, double *number) {
-    const ir_value *base = value;
-    while (base->kind == IR_RESULT && (is_view(base->node) || base->node->op == OP_cast)) base = ir_in(base->node, 0);
-    const bool is_own = base->kind == IR_PARAM ? ir_is_made(base) && ir_model_tensor(base) == NULL : ir_def(base, OP_fill) != NULL;
-    return is_own && ir_is_scalar(value, number);
-}
-
 /* Is operand k of the node a number of the program, and the result's shape that of another operand? */
 static bool reads_number(const ir_node *node, int k, double *number) {
     double other;
-    if (!is_number(ir_in(node, k), number)) return false;
+    if (!fuse_own_number(ir_in(node, k), number)) return false;
     for (int i = 0; i < node->n_in; i++)
-        if (i != k && same_dims(&ir_in(node, i)->type, &ir_out(node)->type) && !is_number(ir_in(node, i), &other)) return true;
+        if (i != k && same_dims(&ir_in(node, i)->type, &ir_out(node)->type) && !fuse_own_number(ir_in(node, i), &other)) return true;
     return false;
 }
 

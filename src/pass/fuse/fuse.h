@@ -51,6 +51,8 @@ dw_format fuse_blocks(const ir_node *quantize);
 bool fuse_is_float(dw_format format);                       /* an element format of at least 16 bits */
 /* Below casts that lose nothing. */
 ir_value *fuse_skip_widening(ir_value *value);
+/* A number of the program's own, which no weight decides. */
+bool fuse_own_number(const ir_value *value, double *number);
 /* Is value that number, but for rounding to 1e-6 of it? */
 bool fuse_is_number(const ir_value *value, double number);
 /* Of a two-operand node: *other is the operand besides the one that is number. */

@@ -41,6 +41,13 @@ void fuse_cursor(ir_graph *graph, ir_node *root, const ir_node *telling) {
 
 /* ---- matching ---- */
 
+bool fuse_own_number(const ir_value *value, double *number) {
+    const ir_value *base = value;
+    while (base->kind == IR_RESULT && ((op_get(base->node->op)->traits & OP_TRAIT_VIEW) != 0 || base->node->op == OP_cast)) base = ir_in(base->node, 0);
+    const bool is_own = base->kind == IR_PARAM ? ir_is_made(base) && ir_model_tensor(base) == NULL : ir_def(base, OP_fill) != NULL;
+    return is_own && ir_is_scalar(value, number);
+}
+
 bool fuse_is_single_use(const ir_graph *graph, const ir_value *value) { return ir_use_count(graph, value) == 1; }
 
 ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op) {

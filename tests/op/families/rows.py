@@ -92,6 +92,23 @@ def scan():
     with apart("bincount"):
         n = integers(0, 5, 3, 4)
         c.add("bincount", [n], torch.bincount(n.flatten(), minlength=6), length=6)
+    with apart("choose"):
+        x, y = normal(5, 9), normal(5, 9).abs()
+        v, i = x.topk(4, 1)
+        w = y.gather(1, i)
+        c.add("choose", [x], [v, i], tolerance=0, axis=1, length=4, largest=True)
+        c.add("choose", [x, y], [(w / (w.sum(1, keepdim=True) + 0.5) * 2.5).bfloat16(), i], tolerance=0.01, axis=1, length=4, largest=True,
+              steps='"sum(x0);add(t0,f32:0.5);div(x0,t1);mul(t2,f32:2.5);cast(t3,bf16)"')
+        v, i = x.topk(2, 0, largest=False)
+        c.add("choose", [x], [v.sum(0, keepdim=True), i], axis=0, length=2, steps='"sum(x0)"')
+        v, i = x.topk(3, 1)
+        c.add("choose", [x], [v.softmax(1), i], axis=1, length=3, largest=True, steps='"softmax(x0)"')
+        p = x.softmax(1)
+        v, i = p.topk(4, 1)
+        c.add("choose", [x], [v / v.sum(1, keepdim=True), i], axis=1, length=4, largest=True, softmax=True, steps='"sum(x0);div(x0,t0)"')
+        half = y.to(torch.float16)
+        v, i = half.topk(3, 1)
+        c.add("choose", [half], [v / v.sum(1, keepdim=True), i], axis=1, length=3, largest=True, steps='"sum(x0);div(x0,t0)"')
     c.add("bincount", [torch.tensor([-1, 0, 7, 2, 2], dtype=torch.int32)], torch.tensor([1, 0, 2]), length=3)
     c.add("bincount", [torch.zeros(0, dtype=torch.int64)], torch.tensor([0, 0]), length=2)
     c.write()
