@@ -203,7 +203,7 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
         if (behind.given) TRY(record_behind(t->graph));
-        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways,
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0, NULL}, .post = c->post, .constant_in = c->constant, .given_in = is_of_caches(c) ? ~0u : 0, .chip = &gpu->caps, .ways = t->ways,
                           .tuned = &t->tuned, .tuned_count = t->variant != NULL};
         const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
         if (t->beside == NORMALISING && is_of_caches(c)) run.heads[0] = run.heads[1] = &norm;

@@ -19,11 +19,14 @@ DEVICE void turn_unit(const cache_arguments *a, const cache_part *p, const cache
 
 KERNEL(cache_elements, cache_arguments) {
     const int64_t first = (int64_t)blockIdx.x * arguments.together;
-    const cache_place *places = cache_places(&arguments, first, 1);
+    const cache_found found = cache_places(&arguments, first);
+    if (threadIdx.x < (unsigned)arguments.together && found.places[threadIdx.x].row < 0) cache_raise_outside(&arguments, first + threadIdx.x);
+    __syncthreads();
     for (int64_t i = threadIdx.x; i < arguments.together * arguments.units; i += CUDA_THREADS) {
         const int64_t token = i / arguments.units;
         if (first + token >= arguments.tokens) break;
-        const cache_item item = cache_item_at(&arguments, first + token, &places[token], i % arguments.units);
+        const cache_place place = cache_place_of(&found, (int)token);
+        const cache_item item = cache_item_at(&arguments, first + token, &place, i % arguments.units);
         const cache_part *p = &arguments.parts[item.part];
         if (item.to < 0) continue;
         if (p->turned) turn_unit(&arguments, p, &item, first + token);

@@ -108,13 +108,18 @@ KERNEL(cache_blocks, cache_blocks_arguments) {
     const cache_arguments *a = &arguments.call;
     const int64_t first = (int64_t)blockIdx.x * a->together, all = a->together * a->units;
     if (threadIdx.x < (unsigned)a->count) seconds[threadIdx.x] = second_of(&arguments.to[threadIdx.x]);
-    const cache_place *places = cache_places(a, first, 1);      /* with barriers */
+    const cache_found found = cache_places(a, first);
+    if (threadIdx.x < (unsigned)a->together && found.places[threadIdx.x].row < 0) cache_raise_outside(a, first + threadIdx.x);
+    __syncthreads();
     for (int64_t base = 0; base < all; base += CUDA_THREADS) {
         const int64_t i = base + threadIdx.x, token = i / a->units;
         const int there = i < all && first + token < a->tokens;
-        cache_item item = {0, 0, -1, 0};
+        cache_item item = {0, 0, 0, -1, 0};
         float x[LANE_COLUMNS] = {0};
-        if (there) item = cache_item_at(a, first + token, &places[token], i % a->units);
+        if (there) {
+            const cache_place place = cache_place_of(&found, (int)token);
+            item = cache_item_at(a, first + token, &place, i % a->units);
+        }
         const cache_part *p = &a->parts[item.part];
         const int64_t col = item.unit / 32 * CACHE_CHUNK + item.unit % 32 * LANE_COLUMNS;
         for (int k = 0; k < LANE_COLUMNS && item.to >= 0; k++) x[k] = col + k < p->cols ? column_at(a, p, item.from, first + token, col + k) : 0.0f;

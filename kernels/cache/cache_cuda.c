@@ -18,10 +18,31 @@ const char *cache_cuda_reject(const kernel_problem *problem, text *why) {
     return cuda_reject_packed(&plain, why);
 }
 
-/* start: in a model's step on an H200 (bench/results/h200/models.md), where the places of tokens are read first. */
+/* Of cache_vectors.cu: what a thread has on the way, and the most that a block keeps of angles; tokens that have a block each. */
+enum { WARP = 32, AHEAD_BYTES = 8 * 16, ANGLES_BYTES = 16 << 10, FEW_TOKENS = 64 };
+
+/* Caches, tokens and queries lie in vectors by their formats, or tokens go into blocks by lanes. */
+static bool may_lie_in_vectors(const kernel_problem *problem, int caches, bool in_blocks) {
+    for (int i = caches; i < problem->n_in + problem->n_out; i++) {
+        const op_type *type = i < problem->n_in ? problem->in[i] : problem->out[i - problem->n_in];
+        if (type == NULL || dw_format_is_block(type->format) || type->format == DW_FORMAT_i32 || type->format == DW_FORMAT_i64) continue;
+        if (type->format != DW_FORMAT_bf16 && type->format != DW_FORMAT_f16 && (type->format != DW_FORMAT_f32 || (in_blocks && i < 2 * caches))) return false;
+    }
+    return chip_has(problem->chip, CHIP_tma);
+}
+
+/* In vectors a start and the bytes, as an H200 took them in place in a graph of such calls (bench/results/h200/move.md, 2026-11-29): of many tokens, and of few, which hide what they wait for. */
 double cache_cuda_cost(const kernel_problem *problem) {
-    const double start_s = 1.5e-6;
-    return start_s + cuda_vector_cost(problem);
+    const bool both = problem->op->id == OP_cache_update;
+    const int caches = both ? 2 : 1, cosines = both && problem->n_in > UPDATE_COS && problem->in[UPDATE_COS] != NULL;
+    const bool in_blocks = dw_format_is_block(problem->out[0]->format);
+    const double plain_start_s = 1.5e-6, many_s = 4.5e-6, few_s = 1.25e-6, turned_s = 0.45e-6, blocks_s = 0.7e-6;
+    kernel_typical typical;
+    if (!may_lie_in_vectors(problem, caches, in_blocks) || !kernel_at_typical(problem, 0, &typical)) return plain_start_s + cuda_cost(problem);
+    const int64_t tokens = typical.run.call.in[caches]->dims[2];
+    const bool is_few = tokens <= FEW_TOKENS && tokens <= problem->chip->units;
+    const double moves_s = kernel_run_roofline(&typical.run, DW_FORMAT_f32, 0.1, in_blocks ? 0.32 : 0.6) - problem->chip->launch_s;
+    return moves_s + (is_few ? few_s + (cosines ? turned_s : 0) : many_s) + (in_blocks ? blocks_s : 0);
 }
 
 size_t cache_cuda_workspace(const kernel_run *run) {
@@ -217,6 +238,11 @@ static void take_places(kernel_launch *launch, const kernel_run *run, cache_argu
         a->table_pages = table->dims[1];
         for (int axis = 0; axis < 2; axis++) a->table_strides[axis] = table->strides[axis];
     }
+    a->slot_shift = -1;
+    for (int shift = 0; shift < 63; shift++)
+        if (a->slots == INT64_C(1) << shift) a->slot_shift = shift;
+    const unsigned places = 1u << row | 1u << position | (table != NULL ? 1u << pages : 0);
+    a->places_given = (run->given_in & places) == places;
     cuda_take_fault(launch, &a->fault);
     if (!both || op_operand(call, UPDATE_COS) == NULL) return;
     cuda_take_array(launch, run, UPDATE_COS, &a->cosine);
@@ -240,18 +266,50 @@ static void take_rows_in_blocks(kernel_launch *launch, const kernel_run *run, co
     part->to_row = part->to_head * cache->dims[1];
 }
 
-/* One launch for the parts that lie in vectors, or for the others. Few tokens are a block each, or several; many are taken in so many that each multiprocessor has eight blocks, which is what it holds
- * twice: fewer leave it waiting for memory, and more look at all tokens behind their own more often. */
+/* Of a token's angles where a part of the launch is turned, which lie in vectors then. */
+static int64_t angle_bytes(const cache_arguments *a) {
+    for (int i = 0; i < a->count; i++)
+        if (a->parts[i].turned) return a->width * (a->cosine.element_bytes + a->sine.element_bytes);
+    return 0;
+}
+
+/* Of many tokens a block takes so many that the chip holds all blocks at once: more blocks look at all tokens behind their own more often. In vectors a thread
+ * has one unit, and threads of a token with few of them lie beside those of others. */
+static void divide(const kernel_run *run, cache_arguments *a, bool in_vectors, int64_t held, kernel_launch *launch) {
+    const int64_t shares = in_vectors ? base_ceil_div(a->units, CUDA_THREADS) : 1, side = in_vectors && a->units < CUDA_THREADS ? CUDA_THREADS / a->units : 1;
+    const int64_t alone = in_vectors ? base_ceil_div(base_ceil_div(a->units, shares) * (side < a->tokens ? side : a->tokens), WARP) * WARP : CUDA_THREADS;
+    const int64_t full = held * CUDA_THREADS / alone * run->chip->units, together = base_ceil_div(a->tokens * shares, full);
+    a->together = (int32_t)(together < CACHE_TOKENS ? together : CACHE_TOKENS);
+    if (a->together < side) a->together = (int32_t)(side < CACHE_TOKENS ? side : CACHE_TOKENS);
+    const int64_t angles = in_vectors ? angle_bytes(a) : 0;
+    a->angles_kept = angles > 0 && angles <= ANGLES_BYTES;
+    if (a->angles_kept && a->together * angles > ANGLES_BYTES) a->together = (int32_t)(ANGLES_BYTES / angles);
+    if (in_vectors) launch->shared_bytes = (uint32_t)(AHEAD_BYTES * alone + (a->angles_kept ? a->together * angles : 0));
+    launch->block[0] = (uint32_t)alone;
+    cuda_grid(launch, base_ceil_div(a->tokens, a->together), shares, 1);
+}
+
+/* Few tokens, each a block's or several blocks': as many as the chip has multiprocessors for; threads take a unit after the other where a token has more. */
+static void divide_few(const kernel_run *run, cache_arguments *a, kernel_launch *launch) {
+    const int64_t shares = base_ceil_div(a->units, CUDA_THREADS), room = run->chip->units / a->tokens;
+    a->together = 1;
+    cuda_grid(launch, a->tokens, shares < room ? shares : room, 1);
+}
+
+/* One launch for the parts that lie in vectors, or for the others. */
 static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways, bool in_vectors) {
     kernel_launch launch;
-    const int64_t full = 8 * (int64_t)run->chip->units;
-    static const char *const entries[2][3] = {{"cache_vectors", "cache_vectors_heads", "cache_vectors_blocks"}, {"cache_vectors_one", "cache_vectors_one_heads", "cache_vectors_one_blocks"}};
+    static const char *const entries[3][3] = {{"cache_vectors", "cache_vectors_heads", "cache_vectors_blocks"},
+                                              {"cache_vectors_few", "cache_vectors_few_heads", "cache_vectors_few_blocks"},
+                                              {"cache_vectors_one", "cache_vectors_one_heads", "cache_vectors_one_blocks"}};
+    const int64_t tokens = tokens_of(&run->call);
+    const int few = tokens == 1 ? 2 : tokens <= FEW_TOKENS && tokens <= run->chip->units ? 1 : 0;
     bool normed = false, in_blocks = false;
     for (int i = 0; in_vectors && i < count; i++) {
         normed = normed || ways[i].norm != NULL;
         in_blocks = in_blocks || (ways[i].launch == IN_VECTORS && is_in_blocks(run, &ways[i]));
     }
-    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? entries[tokens_of(&run->call) == 1][in_blocks ? 2 : normed ? 1 : 0] : "cache_elements",
+    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? entries[few][in_blocks ? 2 : normed ? 1 : 0] : "cache_elements",
                                      in_blocks ? sizeof(cache_blocks_arguments) : sizeof *a);
     for (int i = 0; i < 2 * count; i++) {         /* those of lanes first, which lie together */
         const cache_way *way = &ways[i % count];
@@ -259,16 +317,16 @@ static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, 
         cache_part *part = &a->parts[a->count];
         take_part(&launch, run, way, in_vectors, part);
         if (is_in_blocks(run, way)) take_rows_in_blocks(&launch, run, way, part, &((cache_blocks_arguments *)(void *)a)->to[a->count]);
-        a->units += part->heads * part->units;
+        part->span = base_ceil_div(part->heads * part->units, part->lanes > 0 ? WARP : 1) * (part->lanes > 0 ? WARP : 1);
+        a->units += part->span;
         a->count++;
     }
+    if (normed || in_blocks) a->units = base_ceil_div(a->units, WARP) * WARP;     /* a warp has one token */
     if (a->units == 0) return DW_OK;
     take_places(&launch, run, a);
-    const int64_t together = base_ceil_div(a->tokens, full);
-    a->together = (int32_t)(together < CACHE_TOKENS ? together : CACHE_TOKENS);
     if (in_vectors && a->units > INT32_MAX / CACHE_TOKENS) return base_fail(run->call.context, DW_UNSUPPORTED, "%s: a token has more elements than it counts to", run->call.op->name);
-    const int64_t blocks = base_ceil_div(a->tokens, a->together), shares = base_ceil_div(a->units * a->together, CUDA_THREADS), room = full > blocks ? full / blocks : 1;
-    cuda_grid(&launch, blocks, in_vectors ? (shares < room ? shares : room) : 1, 1);
+    if (in_vectors && few > 0) divide_few(run, a, &launch);
+    else divide(run, a, in_vectors, in_vectors ? 3 : 8, &launch);
     launch.overlaps = in_vectors;
     return launcher->add(launcher, &launch);
 }
@@ -293,7 +351,7 @@ static dw_status launch_blocks(const kernel_run *run, kernel_launcher *launcher,
     for (int i = 0; i < count; i++) {
         if (ways[i].launch != IN_BLOCKS) continue;
         take_block_part(&launch, run, &ways[i], &a->parts[a->count], &arguments->to[a->count]);
-        a->units += a->parts[a->count].heads * a->parts[a->count].units;
+        a->units += a->parts[a->count].span = a->parts[a->count].heads * a->parts[a->count].units;
         a->count++;
     }
     if (a->units == 0) return DW_OK;

@@ -13,11 +13,11 @@ typedef struct cache_norm {
 
 /* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned and threads go by themselves, or 16 bytes; else an element, or a pair. Strides
  * count elements; of what is moved in words, words; in vectors to a cache in blocks those of `to` count rows. lanes: so many threads share a head's row, eight elements each, a power of two up to 32: behind
- * norms and into blocks; 0: each thread goes by itself. */
+ * norms and into blocks; 0: each thread goes by itself. Parts of lanes have whole warps: span counts a part's units and those behind that no head has. */
 typedef struct cache_part {
     cuda_array to, from;
     cache_norm norm;
-    int64_t heads, units, cols;
+    int64_t heads, units, span, cols;
     int64_t to_row, to_head, to_token, to_step, from_head, from_token, from_step;   /* row: of a cache; token: also from slot to slot */
     int32_t lanes, cached, turned;   /* it goes to the place of its row and position; the first width elements are turned */
 } cache_part;
@@ -30,7 +30,8 @@ typedef struct cache_arguments {
     int64_t table_rows, table_pages, table_strides[2];   /* of the table, where there is one */
     int64_t cosine_token, cosine_step, sine_token, sine_step, width;
     int64_t units;                /* of a token, in all parts */
-    int32_t together, interleaved, has_table, count;
+    int32_t together, interleaved, has_table, count, angles_kept;   /* angles_kept: a block has those of its tokens in shared memory */
+    int32_t slot_shift, places_given;   /* slots are 2^slot_shift, -1: no power of two; rows, positions and pages are inputs of the run, which no launch writes */
     cache_part parts[CACHE_PARTS];
     cuda_fault_place fault;
 } cache_arguments;

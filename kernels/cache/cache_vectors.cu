@@ -1,8 +1,16 @@
-/* Tokens into caches, and keys and queries turned on the way, of rows that lie side by side at multiples of 16 bytes: a thread block for each few tokens, or several for one. A thread
- * turns eight elements and their partners in fp32, or moves 16 bytes. All that it turns is asked for before any of it is looked at. Behind a norm of heads, and into caches in blocks, a thread has eight
- * elements alone, and the threads of a row, which lie in one warp, exchange sums, partners and largest numbers. Resources and speed: README.md. */
+/* Tokens into caches, and keys and queries turned on the way, of rows that lie side by side at multiples of 16 bytes. Few tokens are a thread block each, or several for one: a thread
+ * turns eight elements and their partners in fp32, or moves 16 bytes, all of which is asked for before any of it is looked at. Of many tokens a thread has the same elements of several:
+ *
+ *     gmem -> smem   cp.async: AHEAD vectors of each thread, its own; angles of the block's tokens, for all
+ *     places         meanwhile: where the block's tokens go, and which of them a later one overtakes
+ *     smem -> gmem   a token after the other, the next vector asked for behind each
+ *
+ * Behind a norm of heads, and into caches in blocks, a thread has eight elements alone, and the threads of a row, which lie in one warp, exchange sums, partners and largest numbers. Resources and speed:
+ * README.md. */
 #include "kernels/cache/places.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/ldst.cuh"
+#include "kernels/gpu/ptx/mbarrier.cuh"
 #include "kernels/quantize/blocks.cuh"
 #include "kernels/rotary/turn.cuh"
 
@@ -10,9 +18,8 @@
 typedef struct vector_words { uint4 low, high; } vector_words;
 
 INLINE vector_words bring_vector(const cuda_array *array, int64_t at) {
-    vector_words words = {load_uint4(array, at, array->element_bytes), {0, 0, 0, 0}};
-    if (array->element_bytes == 4) words.high = load_uint4(array, at + 4, 4);
-    return words;
+    if (array->element_bytes == 4) return (vector_words){load_uint4(array, at, 4), load_uint4(array, at + 4, 4)};
+    return (vector_words){load_uint4(array, at, 2), {0, 0, 0, 0}};
 }
 
 INLINE void unpack_vector(const cuda_array *array, const vector_words *words, float *x) {
@@ -26,13 +33,29 @@ INLINE void unpack_vector(const cuda_array *array, const vector_words *words, fl
     }
 }
 
+/* Angles of a launch's tokens: where they lie, or where the block has those of its own; elements from token to token. */
+typedef struct cache_angles { uint64_t cosine, sine; int64_t cosine_token, sine_token; } cache_angles;
+
+INLINE cache_angles angles_of(const cache_arguments *a) { return (cache_angles){a->cosine.data, a->sine.data, a->cosine_token, a->sine_token}; }
+
+INLINE vector_words bring_angle(const cuda_array *array, uint64_t data, int64_t at) {
+    cuda_array there = *array;
+    there.data = data;
+    return bring_vector(&there, at);
+}
+INLINE vector_words bring_cosine(const cache_arguments *a, const cache_angles *angles, int64_t token, int64_t i) { return bring_angle(&a->cosine, angles->cosine, token * angles->cosine_token + i); }
+INLINE vector_words bring_sine(const cache_arguments *a, const cache_angles *angles, int64_t token, int64_t i) { return bring_angle(&a->sine, angles->sine, token * angles->sine_token + i); }
+
 /* What eight elements and their partners are turned of. */
 typedef struct halves_words { vector_words x, y, low_cosine, low_sine, high_cosine, high_sine; } halves_words;
 
-INLINE halves_words bring_halves(const cache_arguments *a, const cache_part *p, const cache_item *item, int64_t token) {
-    const int64_t i = item->unit * CUDA_VECTOR, j = i + a->width / 2, cosine = token * a->cosine_token, sine = token * a->sine_token;
-    return (halves_words){bring_vector(&p->from, item->from + i), bring_vector(&p->from, item->from + j), bring_vector(&a->cosine, cosine + i), bring_vector(&a->sine, sine + i),
-                          bring_vector(&a->cosine, cosine + j), bring_vector(&a->sine, sine + j)};
+INLINE halves_words bring_halves(const cache_arguments *a, const cache_part *p, const cache_item *item, const cache_angles *angles, int64_t token) {
+    const int64_t i = item->unit * CUDA_VECTOR, j = i + a->width / 2, cosine = token * angles->cosine_token, sine = token * angles->sine_token;
+    if (p->from.element_bytes == 2 && a->cosine.element_bytes == 2 && a->sine.element_bytes == 2)     /* without a branch in between */
+        return (halves_words){{load_uint4(&p->from, item->from + i, 2)}, {load_uint4(&p->from, item->from + j, 2)}, {load_uint4(&a->cosine, cosine + i, 2)}, {load_uint4(&a->sine, sine + i, 2)},
+                              {load_uint4(&a->cosine, cosine + j, 2)}, {load_uint4(&a->sine, sine + j, 2)}};
+    return (halves_words){bring_vector(&p->from, item->from + i), bring_vector(&p->from, item->from + j), bring_cosine(a, angles, token, i), bring_sine(a, angles, token, i),
+                          bring_cosine(a, angles, token, j), bring_sine(a, angles, token, j)};
 }
 
 INLINE void turn_halves(const cache_arguments *a, const cache_part *p, const cache_item *item, const halves_words *words) {
@@ -49,59 +72,120 @@ INLINE void turn_halves(const cache_arguments *a, const cache_part *p, const cac
     store_vector(&p->to, item->to + j, high);
 }
 
-INLINE void turn_neighbours(const cache_arguments *a, const cache_part *p, const cache_item *item, int64_t token) {
+/* The same of two vectors that are there: one half of the result after the other, for which fewer registers do. */
+INLINE void turn_halves_of(const cache_arguments *a, const cache_part *p, const cache_item *item, const vector_words *x_words, const vector_words *y_words, const cache_angles *angles, int64_t token) {
+    float x[PIECE], y[PIECE], cosine[PIECE], sine[PIECE], turned[PIECE];
+    unpack_vector(&p->from, x_words, x);
+    unpack_vector(&p->from, y_words, y);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int64_t i = item->unit * CUDA_VECTOR + (half == 0 ? 0 : a->width / 2);
+        const vector_words cosine_words = bring_cosine(a, angles, token, i), sine_words = bring_sine(a, angles, token, i);
+        unpack_vector(&a->cosine, &cosine_words, cosine);
+        unpack_vector(&a->sine, &sine_words, sine);
+        if (half == 0) EACH_OF_PIECE(k) turned[k] = x[k] * cosine[k] - y[k] * sine[k];
+        else EACH_OF_PIECE(k) turned[k] = y[k] * cosine[k] + x[k] * sine[k];
+        store_vector(&p->to, item->to + i, turned);
+    }
+}
+
+INLINE void turn_neighbours(const cache_arguments *a, const cache_part *p, const cache_item *item, const vector_words *own, const cache_angles *angles, int64_t token) {
     const int64_t i = item->unit * CUDA_VECTOR;
-    const vector_words words[3] = {bring_vector(&p->from, item->from + i), bring_vector(&a->cosine, token * a->cosine_token + i), bring_vector(&a->sine, token * a->sine_token + i)};
+    const vector_words cosine_words = bring_cosine(a, angles, token, i), sine_words = bring_sine(a, angles, token, i);
     float x[PIECE], cosine[PIECE], sine[PIECE], turned[PIECE];
-    unpack_vector(&p->from, &words[0], x);
-    unpack_vector(&a->cosine, &words[1], cosine);
-    unpack_vector(&a->sine, &words[2], sine);
+    unpack_vector(&p->from, own, x);
+    unpack_vector(&a->cosine, &cosine_words, cosine);
+    unpack_vector(&a->sine, &sine_words, sine);
     turn_four(x, cosine, sine, turned);
     store_vector(&p->to, item->to + i, turned);
 }
 
-/* Eight elements behind the width. */
-INLINE void copy_rest(const cache_part *p, const cache_item *item, int64_t i) {
-    const int bytes = p->from.element_bytes;
-    store_uint4(&p->to, item->to + i, bytes, load_uint4(&p->from, item->from + i, bytes));
-    if (bytes == 4) store_uint4(&p->to, item->to + i + 4, bytes, load_uint4(&p->from, item->from + i + 4, bytes));
-}
-
 /* Units of a head's row that are turned. */
 INLINE int64_t turned_units(const cache_arguments *a) { return (a->interleaved ? a->width : a->width / 2) / CUDA_VECTOR; }
+/* Which of the row's elements a unit has; those behind the width are moved. */
+INLINE int64_t column_of(const cache_arguments *a, const cache_item *item) { return item->unit * CUDA_VECTOR + (a->interleaved || item->unit < turned_units(a) ? 0 : a->width / 2); }
 INLINE bool is_in_halves(const cache_arguments *a, const cache_part *p, const cache_item *item) { return p->turned && !a->interleaved && item->unit < turned_units(a); }
 
 /* ---- a row that lanes share: norms bit for bit as kernels/norm/norm_rows.cu and what turns its result have it ---- */
 
 typedef struct norm_words { vector_words weight, bias; } norm_words;
 
+/* Weight and bias of the heads' norm: as they lie, of one lane, or in shared memory as fp32, where words is none: the first four elements of each lane, then the others. */
+enum { COLUMN_LANES = 32 };
+typedef struct norm_lanes { float4 weight[2][COLUMN_LANES], bias[2][COLUMN_LANES]; } norm_lanes;
+typedef struct norm_columns { const norm_words *words; const norm_lanes *lanes; } norm_columns;
+
 /* What no launch of the run writes. */
-INLINE norm_words bring_columns(const cache_part *p, const cache_item *item) {
+INLINE norm_words bring_columns(const cache_part *p, int64_t unit) {
     norm_words words = {{{0, 0, 0, 0}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 0}}};
-    if (p->norm.weight.data != 0) words.weight = bring_vector(&p->norm.weight, item->unit * CUDA_VECTOR);
-    if (p->norm.bias.data != 0) words.bias = bring_vector(&p->norm.bias, item->unit * CUDA_VECTOR);
+    if (p->norm.weight.data != 0) words.weight = bring_vector(&p->norm.weight, unit * CUDA_VECTOR);
+    if (p->norm.bias.data != 0) words.bias = bring_vector(&p->norm.bias, unit * CUDA_VECTOR);
     return words;
+}
+
+/* Those of all parts into shared memory. A barrier of the block's comes behind it. */
+INLINE void keep_columns(const cache_arguments *a, norm_lanes *kept) {
+    for (int i = (int)threadIdx.x; i < a->count * COLUMN_LANES; i += (int)blockDim.x) {
+        const cache_part *p = &a->parts[i / COLUMN_LANES];
+        norm_lanes *to = &kept[i / COLUMN_LANES];
+        const int unit = i % COLUMN_LANES;
+        float x[PIECE];
+        if (!p->norm.is_there || unit >= p->lanes) continue;
+        const norm_words words = bring_columns(p, unit);
+        unpack_vector(&p->norm.weight, &words.weight, x);
+        to->weight[0][unit] = make_float4(x[0], x[1], x[2], x[3]), to->weight[1][unit] = make_float4(x[4], x[5], x[6], x[7]);
+        unpack_vector(&p->norm.bias, &words.bias, x);
+        to->bias[0][unit] = make_float4(x[0], x[1], x[2], x[3]), to->bias[1][unit] = make_float4(x[4], x[5], x[6], x[7]);
+    }
+}
+
+INLINE void unpack_columns(const cuda_array *array, const vector_words *words, const float4 kept[2][COLUMN_LANES], int64_t unit, float y[PIECE]) {
+    if (words != 0) {
+        unpack_vector(array, words, y);
+        return;
+    }
+    const float4 low = kept[0][unit], high = kept[1][unit];
+    y[0] = low.x, y[1] = low.y, y[2] = low.z, y[3] = low.w, y[4] = high.x, y[5] = high.y, y[6] = high.z, y[7] = high.w;
+}
+
+/* A lane without a head comes along for the others of its warp: it reads the last one, and goes nowhere. */
+INLINE bool has_head(const cache_part *p, const cache_item *item) { return item->head < p->heads; }
+INLINE cache_item vectors_at(const cache_arguments *a, const cache_place *place, int64_t i) {
+    cache_item item = cache_item_at(a, 0, place, i);
+    const cache_part *p = &a->parts[item.part];
+    if (has_head(p, &item)) return item;
+    item.from = (p->heads - 1) * p->from_head;
+    item.to = -1;
+    return item;
 }
 
 typedef struct head_words { uint4 x; vector_words cosine, sine; } head_words;
 
 INLINE bool is_turned(const cache_arguments *a, const cache_part *p, const cache_item *item) { return p->turned && item->unit * CUDA_VECTOR < a->width; }
 
-INLINE head_words bring_head(const cache_arguments *a, const cache_part *p, const cache_item *item, int64_t token) {
-    const int64_t i = item->unit * CUDA_VECTOR;
-    head_words words = {load_uint4(&p->from, item->from + i, 2), {{0, 0, 0, 0}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 0}}};
-    if (!is_turned(a, p, item)) return words;
-    words.cosine = bring_vector(&a->cosine, token * a->cosine_token + i);
-    words.sine = bring_vector(&a->sine, token * a->sine_token + i);
+INLINE void bring_head_angles(const cache_arguments *a, const cache_part *p, const cache_item *item, const cache_angles *angles, int64_t token, head_words *words) {
+    if (!is_turned(a, p, item)) return;
+    words->cosine = bring_cosine(a, angles, token, item->unit * CUDA_VECTOR);
+    words->sine = bring_sine(a, angles, token, item->unit * CUDA_VECTOR);
+}
+
+INLINE head_words bring_head(const cache_arguments *a, const cache_part *p, const cache_item *item, const cache_angles *angles, int64_t token) {
+    head_words words = {load_uint4(&p->from, item->from + item->unit * CUDA_VECTOR, 2), {{0, 0, 0, 0}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 0}}};
+    bring_head_angles(a, p, item, angles, token, &words);
     return words;
 }
 
-/* The lanes that share a row with this one. */
-INLINE uint32_t lanes_of(const cache_part *p) { return (~0u >> (32 - p->lanes)) << (threadIdx.x % 32 & ~(p->lanes - 1)); }
+/* A warp that has rows of lanes has no others, and all of one token. */
+#define ALL_LANES 0xffffffffu
 
 INLINE float lanes_sum(const cache_part *p, float x) {
+    if (p->lanes == 16) {         /* rows of 128: without a branch for each step */
+#pragma unroll
+        for (int step = 8; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
+        return x;
+    }
 #pragma unroll 1
-    for (int step = p->lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(lanes_of(p), x, step);
+    for (int step = p->lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
     return x;
 }
 
@@ -118,7 +202,7 @@ INLINE float squares_of_piece(const float x[PIECE]) {
     return sum;
 }
 
-INLINE void normalise_piece(const cache_part *p, const norm_words *columns, float x[PIECE]) {
+INLINE void normalise_piece(const cache_part *p, const norm_columns *columns, int64_t unit, float x[PIECE]) {
     const cache_norm *n = &p->norm;
     float low = 0, y[PIECE];
     if (n->centred) {
@@ -129,45 +213,49 @@ INLINE void normalise_piece(const cache_part *p, const norm_words *columns, floa
     const float variance = lanes_sum(p, squares_of_piece(x)) * n->by_count - low * low, scale = rsqrtf((variance < 0 ? 0 : variance) + n->eps), shift = -low * scale;
     EACH_OF_PIECE(i) x[i] = fmaf(x[i], scale, shift);
     if (n->weight.data != 0) {
-        unpack_vector(&n->weight, &columns->weight, y);
+        unpack_columns(&n->weight, columns->words == 0 ? 0 : &columns->words->weight, columns->lanes->weight, unit, y);
         EACH_OF_PIECE(i) x[i] *= y[i];
     }
     if (n->bias.data != 0) {
-        unpack_vector(&n->bias, &columns->bias, y);
+        unpack_columns(&n->bias, columns->words == 0 ? 0 : &columns->words->bias, columns->lanes->bias, unit, y);
         EACH_OF_PIECE(i) x[i] += y[i];
     }
 }
 
-/* What the lane of the other half has. All of a row's lanes come here. */
-INLINE uint4 partner_of(const cache_arguments *a, const cache_part *p, const cache_item *item, uint4 own) {
-    const int half = (int)a->width / (2 * CUDA_VECTOR), unit = (int)item->unit;
-    const bool has_one = p->turned && !a->interleaved && unit < 2 * half;
-    const int lane = (int)(threadIdx.x % 32) + (!has_one ? 0 : unit < half ? half : -half);
-    const uint32_t lanes = lanes_of(p);
-    return make_uint4(__shfl_sync(lanes, own.x, lane), __shfl_sync(lanes, own.y, lane), __shfl_sync(lanes, own.z, lane), __shfl_sync(lanes, own.w, lane));
+/* What the lane of the other half has. */
+INLINE uint4 partner_of(const cache_arguments *a, const cache_item *item, uint4 own) {
+    const int half = (int)a->width / (2 * CUDA_VECTOR), unit = (int)item->unit, lane = (int)(threadIdx.x % 32) + (unit >= 2 * half ? 0 : unit < half ? half : -half);
+    return make_uint4(__shfl_sync(ALL_LANES, own.x, lane), __shfl_sync(ALL_LANES, own.y, lane), __shfl_sync(ALL_LANES, own.z, lane), __shfl_sync(ALL_LANES, own.w, lane));
+}
+
+/* turn_pairs of one half: x c - y s is x c + (-y) s bit for bit. */
+INLINE void turn_half(const float *x, const float *y, const float *cosine, const float *sine, float *turned) {
+    EACH_OF_PIECE(k) turned[k] = x[k] * cosine[k] + y[k] * sine[k];
 }
 
 /* Eight elements of a head's row and what becomes of them in front of where they go, as they lie there: behind the norm, and turned. */
-INLINE uint4 make_head(const cache_arguments *a, const cache_part *p, const cache_item *item, const head_words *words, const norm_words *columns) {
-    const int format = p->from.format;
-    uint4 own = words->x;
-    float x[PIECE], y[PIECE], cosine[PIECE], sine[PIECE], low[PIECE], high[PIECE];
+INLINE uint4 make_head(const int format, const cache_arguments *a, const cache_part *p, const cache_item *item, const head_words *words, const norm_columns *columns) {
+    uint4 own = words->x, other;
+    float x[PIECE], y[PIECE], cosine[PIECE], sine[PIECE], turned[PIECE];
     if (p->norm.is_there) {
         unpack_halves(format, own, x);
-        normalise_piece(p, columns, x);
+        normalise_piece(p, columns, item->unit, x);
         own = pack_halves(format, x);
     }
-    const uint4 other = partner_of(a, p, item, own);
+    if (!p->turned) return own;
+    if (!a->interleaved) other = partner_of(a, item, own);
     if (!is_turned(a, p, item)) return own;
     unpack_vector(&a->cosine, &words->cosine, cosine);
     unpack_vector(&a->sine, &words->sine, sine);
-    const bool is_high = !a->interleaved && item->unit >= a->width / (2 * CUDA_VECTOR);
-    unpack_halves(format, is_high ? other : own, x);
-    unpack_halves(format, is_high ? own : other, y);
-    if (a->interleaved) turn_four(x, cosine, sine, low);
-    else turn_pairs(x, y, cosine, sine, cosine, sine, low, high);
-    EACH_OF_PIECE(k) low[k] = is_high ? high[k] : low[k];
-    return pack_halves(format, low);
+    unpack_halves(format, own, x);
+    if (a->interleaved) {
+        turn_four(x, cosine, sine, turned);
+    } else {
+        const uint32_t sign = item->unit < a->width / (2 * CUDA_VECTOR) ? 0x80008000u : 0;
+        unpack_halves(format, make_uint4(other.x ^ sign, other.y ^ sign, other.z ^ sign, other.w ^ sign), y);
+        turn_half(x, y, cosine, sine, turned);
+    }
+    return pack_halves(format, turned);
 }
 
 /* ---- into blocks: bit for bit as num has them ---- */
@@ -182,7 +270,7 @@ INLINE float second_of(const cuda_rows *to) {
 INLINE float lanes_second(const cache_part *p, const cuda_rows *to) {
     if (to->second_kind == 0) return 1;
     const int first = (int)threadIdx.x % 32 & ~(p->lanes - 1);
-    return __shfl_sync(lanes_of(p), (int)threadIdx.x % 32 == first ? second_of(to) : 0, first);
+    return __shfl_sync(ALL_LANES, (int)threadIdx.x % 32 == first ? second_of(to) : 0, first);
 }
 
 /* Of a block, and what its elements are multiplied by. writes: this lane stores the scale, the at-th. */
@@ -203,11 +291,13 @@ INLINE void store_head_in_blocks(const cache_part *p, const cuda_rows *to, const
     float x[PIECE];
     unpack_halves(p->from.format, words, x);
     uint32_t most = __float_as_uint(piece_amax(x)) & 0x7fffffff;   /* a NaN is larger than all */
-#pragma unroll 1
-    for (int step = of_block / 2; step > 0; step /= 2) most = max(most, __shfl_xor_sync(lanes_of(p), most, step));
-    const float inverse = make_scale(to, __uint_as_float(most), second, unit % of_block == 0, item->to * to->scale_cols + unit * PIECE / (int)to->block_cols);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+        if (step < of_block) most = max(most, __shfl_xor_sync(ALL_LANES, most, step));
+    const float inverse = make_scale(to, __uint_as_float(most), second, item->to >= 0 && unit % of_block == 0, item->to * to->scale_cols + unit * PIECE / (int)to->block_cols);
     EACH_OF_PIECE(i) x[i] *= inverse;
     const uint2 codes = piece_codes(to->format, x);
+    if (item->to < 0) return;
     uint8_t *bytes = (uint8_t *)to->data + item->to * to->row_bytes + unit * bits;
     if (bits == 8) *(uint2 *)bytes = codes;
     else if (bits == 4) *(uint32_t *)bytes = codes.x;
@@ -215,123 +305,280 @@ INLINE void store_head_in_blocks(const cache_part *p, const cuda_rows *to, const
 }
 
 /* Where the parts that go into blocks go, none: there are none; and each part's second level, none: a row's lanes look for it. */
-typedef struct cache_targets { const cuda_rows *blocks; const float *seconds; } cache_targets;
+typedef struct cache_targets { const cuda_rows *blocks; float *seconds; } cache_targets;
 
-INLINE void end_head(const cache_arguments *a, const cache_targets *targets, const cache_item *item, const head_words *words, const norm_words *columns) {
+INLINE void end_head(const cache_arguments *a, const cache_targets *targets, const cache_item *item, const head_words *words, const norm_columns *columns) {
     const cache_part *p = &a->parts[item->part];
-    const uint4 made = make_head(a, p, item, words, columns);
+    const uint4 made = p->from.format == CUDA_bf16 ? make_head(CUDA_bf16, a, p, item, words, columns) : make_head(CUDA_f16, a, p, item, words, columns);
     const cuda_rows *to = targets->blocks == 0 ? 0 : &targets->blocks[item->part];
-    if (to == 0 || to->block_cols == 0) store_uint4(&p->to, item->to + item->unit * CUDA_VECTOR, 2, made);
-    else store_head_in_blocks(p, to, item, targets->seconds != 0 ? targets->seconds[item->part] : lanes_second(p, to), made);
+    if (to != 0 && to->block_cols != 0) store_head_in_blocks(p, to, item, targets->seconds != 0 ? targets->seconds[item->part] : lanes_second(p, to), made);
+    else if (item->to >= 0) store_uint4(&p->to, item->to + item->unit * CUDA_VECTOR, 2, made);
 }
 
-/* heads: do lanes share rows of some parts? */
-INLINE void run_item(const bool heads, const cache_arguments *a, const cache_targets *targets, const cache_item *item, int64_t token) {
-    const cache_part *p = &a->parts[item->part];
-    if (heads && p->lanes > 0) {
-        const norm_words columns = bring_columns(p, item);
-        const head_words words = bring_head(a, p, item, token);
-        end_head(a, targets, item, &words, &columns);
-    } else if (!p->turned) {
-        ((uint4 *)p->to.data)[item->to + item->unit] = ((const uint4 *)p->from.data)[item->from + item->unit];
-    } else if (is_in_halves(a, p, item)) {
-        const halves_words words = bring_halves(a, p, item, token);
-        turn_halves(a, p, item, &words);
-    } else if (item->unit >= turned_units(a)) {
-        copy_rest(p, item, a->width + (item->unit - turned_units(a)) * CUDA_VECTOR);
-    } else {
-        turn_neighbours(a, p, item, token);
+/* Eight elements by themselves, at column i of a row that is turned: neighbours, or behind the width. */
+INLINE void end_vector(const cache_arguments *a, const cache_part *p, const cache_item *item, const vector_words *words, const cache_angles *angles, int64_t token) {
+    const int64_t i = column_of(a, item);
+    if (item->unit < turned_units(a)) {
+        turn_neighbours(a, p, item, words, angles, token);
+        return;
     }
+    store_uint4(&p->to, item->to + i, p->to.element_bytes, words->low);
+    if (p->to.element_bytes == 4) store_uint4(&p->to, item->to + i + 4, 4, words->high);
 }
 
-/* ---- a run's only token ---- */
+/* ---- few tokens: a block has one of them ---- */
 
-/* Without a table row and position are asked for side by side. */
-INLINE cache_place place_of_only(const cache_arguments *a, bool raises) {
-    if (a->has_table || a->row.format != CUDA_i64 || a->position.format != CUDA_i64) return cache_only_place(a, raises);
-    const int64_t row = *(const int64_t *)a->row.data, position = *(const int64_t *)a->position.data;
-    if (row < 0 || row >= a->rows || position < 0) return cache_only_place(a, raises);
-    return (cache_place){row, (position | a->slots) <= UINT32_MAX ? (int64_t)((uint32_t)position % (uint32_t)a->slots) : position % a->slots};
+/* Of the run's only one. Without a table row and position are asked for side by side. */
+INLINE cache_place place_of_only(const cache_arguments *a) {
+    if (a->has_table || a->row.format != CUDA_i64 || a->position.format != CUDA_i64) return cache_only_place(a);
+    const cache_token t = {*(const int64_t *)a->row.data, *(const int64_t *)a->position.data};
+    if (t.row < 0 || t.row >= a->rows || t.position < 0) return cache_only_place(a);
+    return cache_place_at(a, &t);
 }
 
-/* What is moved does not depend on where it goes: it is asked for before row and position are looked at; a norm's columns, before the launches in front have ended. */
-INLINE void run_only(const bool heads, const cache_arguments *a, const cache_targets *targets) {
-    const cache_place nowhere = {-1, 0};
+/* only: the run has one token, and no barrier is needed. What is moved does not depend on where it goes: it is asked for before the place is looked for, a norm's columns before the launches in front have ended,
+ * and so is the place where those write nothing of it. */
+INLINE void run_few(const bool only, const bool heads, const cache_arguments *a, const cache_targets *targets) {
+    const cache_place start = {0, 0};
+    const int64_t token = only ? 0 : blockIdx.x;
+    const cache_angles angles = angles_of(a);
     uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x;
-    cache_item item = cache_item_at(a, 0, &nowhere, i);
+    cache_item item = vectors_at(a, &start, i);
+    cache_place place;
     norm_words columns;
-    if (heads && i < (uint32_t)a->units && a->parts[item.part].lanes > 0) columns = bring_columns(&a->parts[item.part], &item);
+    const norm_columns own = {&columns, 0};
+    bool is_found = a->places_given;
+    if (heads && i < (uint32_t)a->units && a->parts[item.part].lanes > 0) columns = bring_columns(&a->parts[item.part], item.unit);
+    if (is_found) place = only ? place_of_only(a) : cache_block_place(a, token);
     grid_wait();
     if (targets->blocks != 0 && blockIdx.y == 0 && threadIdx.x < (unsigned)a->count) second_of(&targets->blocks[threadIdx.x]);   /* of a token that goes nowhere, too */
-    while (i < (uint32_t)a->units) {
+    for (;;) {
         const cache_part *p = &a->parts[item.part];
-        const bool normed = heads && p->lanes > 0, halves = !normed && is_in_halves(a, p, &item);
+        const bool is_one = i < (uint32_t)a->units, lanes = heads && p->lanes > 0, there = is_one && has_head(p, &item), halves = !lanes && is_in_halves(a, p, &item);
         halves_words words;
         head_words head;
-        if (normed) head = bring_head(a, p, &item, 0);
-        else if (halves) words = bring_halves(a, p, &item, 0);
-        else if (!p->turned) words.x.low = ((const uint4 *)p->from.data)[item.from + item.unit];
-        const cache_place place = place_of_only(a, i == 0);
-        item = cache_item_at(a, 0, &place, i);
-        if (item.to >= 0) {
-            if (normed) end_head(a, targets, &item, &head, &columns);
-            else if (halves) turn_halves(a, p, &item, &words);
+        item.from += token * p->from_token;
+        if (lanes && is_one) head = bring_head(a, p, &item, &angles, token);
+        else if (halves && there) words = bring_halves(a, p, &item, &angles, token);
+        else if (!p->turned && there) words.x.low = ((const uint4 *)p->from.data)[item.from + item.unit];
+        else if (there) words.x = bring_vector(&p->from, item.from + column_of(a, &item));
+        if (!is_found) place = only ? place_of_only(a) : cache_block_place(a, token);
+        is_found = true;
+        if (item.to >= 0) item.to += p->cached ? place.row * p->to_row + place.slot * p->to_token : token * p->to_token;
+        if (!is_one || (p->cached && place.row < 0)) {
+        } else if (lanes) {
+            end_head(a, targets, &item, &head, &own);
+        } else if (item.to >= 0) {
+            if (halves) turn_halves(a, p, &item, &words);
             else if (!p->turned) ((uint4 *)p->to.data)[item.to + item.unit] = words.x.low;
-            else run_item(false, a, targets, &item, 0);
+            else end_vector(a, p, &item, &words.x, &angles, token);
         }
         i += gridDim.y * CUDA_THREADS;
-        if (i >= (uint32_t)a->units) break;
-        item = cache_item_at(a, 0, &nowhere, i);
-        if (heads && a->parts[item.part].lanes > 0) columns = bring_columns(&a->parts[item.part], &item);
+        if (i - threadIdx.x >= (uint32_t)a->units) break;
+        item = vectors_at(a, &start, i);
+        if (heads && a->parts[item.part].lanes > 0) columns = bring_columns(&a->parts[item.part], item.unit);
+    }
+    if (place.row < 0 && blockIdx.y == 0 && threadIdx.x == 0) cache_raise_outside(a, token);
+}
+
+/* ---- all of them: a thread has the same unit of the same head of several tokens ---- */
+
+/* Vectors of 16 bytes that a thread has on the way into shared memory: of the tokens behind the one that it is at, and of its first ones before it knows where they go. Of a few tokens all have come by then. */
+enum { AHEAD = 8, AT_ONCE = 2 };
+
+typedef enum cache_way { MOVED, IN_LANES, IN_HALVES, BY_ITSELF } cache_way;
+
+/* part, unit: its own. from: of its first token, in bytes; to: of its head in row 0 and slot 0 of a cache, or of the run's first token; -1: nowhere. The thread has count of the block's tokens, from token on, each step-th. */
+typedef struct cache_thread {
+    int part, count, token, step;
+    uint32_t unit, room;          /* room: of its first vector in shared memory */
+    uint64_t from;
+    int64_t to;
+} cache_thread;
+
+INLINE cache_way way_of(const cache_arguments *a, const cache_part *p, const cache_item *item) {
+    return p->lanes > 0 ? IN_LANES : !p->turned ? MOVED : is_in_halves(a, p, item) ? IN_HALVES : BY_ITSELF;
+}
+INLINE int vectors_of(const cache_part *p, cache_way way) { return (way == IN_HALVES ? 2 : 1) * (way != MOVED && p->from.element_bytes == 4 ? 2 : 1); }
+
+/* Asks for a token's vectors, in a group of their own: of halves those of the first one first. */
+INLINE void ask_token(const cache_arguments *a, const cache_thread *t, const cache_way way, const int vectors, int index) {
+    const cache_part *p = &a->parts[t->part];
+    const uint64_t bytes = way == MOVED ? 16 : p->from.element_bytes, from = t->from + (uint64_t)(index * t->step * p->from_token) * bytes;
+    const uint32_t room = t->room + (uint32_t)(index * vectors % AHEAD) * blockDim.x * 16;
+#pragma unroll
+    for (int i = 0; i < vectors && index < t->count; i++) {
+        const bool second = way == IN_HALVES && i >= vectors / 2;
+        cp_async_stream(room + (uint32_t)i * blockDim.x * 16, (const void *)(from + (second ? a->width / 2 * bytes + (uint64_t)(i - vectors / 2) * 16 : (uint64_t)i * 16)), 16);
+    }
+    cp_async_commit();
+}
+
+/* Asks for the block's angles, a row for each token, in a group of their own. What is behind the run's last token has none. */
+INLINE void ask_rows(const cuda_array *array, int64_t token_step, int64_t width, int64_t first, int count, uint4 *to) {
+    const uint32_t vectors = (uint32_t)width * array->element_bytes / 16;
+    for (uint32_t i = threadIdx.x; i < (uint32_t)count * vectors; i += blockDim.x) {
+        const uint32_t token = i / vectors;
+        cp_async_stream(shared_address(to + i), (const void *)(array->data + (uint64_t)((first + token) * token_step) * array->element_bytes + (uint64_t)(i - token * vectors) * 16), 16);
+    }
+}
+INLINE cache_angles ask_angles(const cache_arguments *a, int64_t first, uint4 *rooms) {
+    const int count = (int)min((int64_t)a->together, a->tokens - first);
+    uint4 *sines = rooms + (uint32_t)a->together * (uint32_t)a->width * a->cosine.element_bytes / 16;
+    if (!a->angles_kept) return (cache_angles){a->cosine.data + (uint64_t)(first * a->cosine_token) * a->cosine.element_bytes, a->sine.data + (uint64_t)(first * a->sine_token) * a->sine.element_bytes, a->cosine_token, a->sine_token};
+    ask_rows(&a->cosine, a->cosine_token, a->width, first, count, rooms);
+    ask_rows(&a->sine, a->sine_token, a->width, first, count, sines);
+    cp_async_commit();
+    return (cache_angles){(uint64_t)rooms, (uint64_t)sines, a->width, a->width};
+}
+
+INLINE void ask_first(const cache_arguments *a, const cache_thread *t, const cache_way way, const int vectors) {
+#pragma unroll 1
+    for (int index = 0; index < (t->count > AT_ONCE ? AHEAD / vectors : t->count); index++) ask_token(a, t, way, vectors, index);
+}
+
+/* For all that was asked for before the first tokens. */
+INLINE void wait_behind(const int vectors) {
+    if (vectors == 1) cp_async_wait(AHEAD + 0);
+    else if (vectors == 2) cp_async_wait(AHEAD / 2);
+    else cp_async_wait(AHEAD / 4);
+}
+
+/* For the oldest token. */
+INLINE void wait_ahead(const int vectors) {
+    if (vectors == 1) cp_async_wait(AHEAD - 1);
+    else if (vectors == 2) cp_async_wait(AHEAD / 2 - 1);
+    else cp_async_wait(AHEAD / 4 - 1);
+}
+
+/* Of what has come. */
+INLINE uint4 vector_at(const cache_thread *t, const int vectors, int index, const int i) { return ld_shared_u32x4(t->room + (uint32_t)(index * vectors % AHEAD + i) * blockDim.x * 16); }
+INLINE vector_words words_at(const cache_thread *t, const cache_way way, const int vectors, int index, const int i) {
+    vector_words words = {vector_at(t, vectors, index, i), {0, 0, 0, 0}};
+    if (vectors == (way == IN_HALVES ? 4 : 2)) words.high = vector_at(t, vectors, index, i + 1);
+    return words;
+}
+
+INLINE void run_tokens(const cache_arguments *a, const cache_targets *targets, const cache_thread *t, const cache_way way, const int vectors, int64_t first, const cache_found *found, const cache_angles *angles, const norm_columns *columns) {
+    const cache_part *p = &a->parts[t->part];
+#pragma unroll 1
+    for (int index = 0; index < t->count; index++) {
+        const int own = t->token + index * t->step;
+        cache_item item = {t->part, 0, t->unit, (first + own) * p->to_token, 0};
+        bool there = true;
+        if (t->count > AT_ONCE) wait_ahead(vectors);
+        if (p->cached) {
+            const cache_place place = cache_place_of(found, own);
+            there = place.row >= 0;
+            item.to = place.row * p->to_row + place.slot * p->to_token;
+        }
+        item.to = way == IN_LANES && t->to < 0 ? -1 : t->to + item.to;
+        if (there) {
+            if (way == MOVED) {
+                ((uint4 *)p->to.data)[item.to + item.unit] = vector_at(t, 1, index, 0);
+            } else if (way == IN_LANES) {
+                head_words words;
+                words.x = vector_at(t, 1, index, 0);
+                bring_head_angles(a, p, &item, angles, own, &words);
+                end_head(a, targets, &item, &words, columns);
+            } else if (way == IN_HALVES) {
+                const vector_words x = words_at(t, way, vectors, index, 0), y = words_at(t, way, vectors, index, vectors / 2);
+                turn_halves_of(a, p, &item, &x, &y, angles, own);
+            } else {
+                const vector_words x = words_at(t, way, vectors, index, 0);
+                end_vector(a, p, &item, &x, angles, own);
+            }
+        }
+        if (t->count > AT_ONCE) ask_token(a, t, way, vectors, index + AHEAD / vectors);
     }
 }
 
-/* ---- all of them ---- */
+/* Threads of a block lie along the units of a token, and those of several tokens where a token has few. */
+INLINE cache_thread thread_at(const cache_arguments *a, int64_t first, uint32_t room) {
+    const uint32_t units = (uint32_t)a->units, i = blockIdx.y * blockDim.x + threadIdx.x, mine = i / units;
+    const cache_place start = {0, 0};
+    const cache_item item = vectors_at(a, &start, i - mine * units);
+    const cache_part *p = &a->parts[item.part];
+    const cache_way way = way_of(a, p, &item);
+    cache_thread t = {item.part, 0, (int)mine, (int)max(blockDim.x / units, 1u), (uint32_t)item.unit, room, 0, item.to};
+    const int64_t tokens = min((int64_t)a->together, a->tokens - first), column = way == MOVED ? item.unit : way == IN_LANES ? item.unit * CUDA_VECTOR : column_of(a, &item);
+    if (t.token < t.step && t.token < tokens && (way == IN_LANES || has_head(p, &item))) t.count = ((int)tokens - 1 - t.token) / t.step + 1;
+    t.from = p->from.data + (uint64_t)(item.from + column + (first + t.token) * p->from_token) * (way == MOVED ? 16 : p->from.element_bytes);
+    return t;
+}
 
-INLINE void run_all(const bool heads, const cache_arguments *a, const cache_targets *targets) {
-    const uint32_t units = (uint32_t)a->units, all = units * (uint32_t)a->together;
+/* kept: none, where lanes share no rows. */
+INLINE void run_all(const cache_arguments *a, const cache_targets *targets, norm_lanes *kept) {
+    extern __shared__ uint4 rooms[];      /* AHEAD for each thread; cosines of the block's tokens; sines */
     const int64_t first = (int64_t)blockIdx.x * a->together;
-    const cache_place *places = cache_places(a, first, blockIdx.y == 0);
-    for (uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x; i < all; i += gridDim.y * CUDA_THREADS) {
-        const uint32_t token = i / units;
-        if (first + token >= a->tokens) break;
-        const cache_item item = cache_item_at(a, first + token, &places[token], i - token * units);
-        if (item.to >= 0) run_item(heads, a, targets, &item, first + token);
-    }
+    const cache_thread t = thread_at(a, first, shared_address(rooms + threadIdx.x));
+    const cache_part *p = &a->parts[t.part];
+    const cache_item item = {t.part, 0, t.unit, 0, 0};
+    const cache_way way = way_of(a, p, &item);
+    const int vectors = vectors_of(p, way);
+    const norm_columns columns = {0, kept == 0 ? 0 : &kept[t.part]};
+    cache_found found;
+    if (kept != 0) keep_columns(a, kept);
+    if (a->places_given) found = cache_places(a, first);
+    grid_wait();
+    if (targets->seconds != 0 && threadIdx.x < (unsigned)a->count) targets->seconds[threadIdx.x] = second_of(&targets->blocks[threadIdx.x]);
+    const cache_angles angles = ask_angles(a, first, rooms + AHEAD * blockDim.x);
+    if (way == IN_HALVES && vectors == 4) ask_first(a, &t, IN_HALVES, 4);
+    else if (way == IN_HALVES) ask_first(a, &t, IN_HALVES, 2);
+    else if (vectors == 2) ask_first(a, &t, BY_ITSELF, 2);
+    else ask_first(a, &t, way, 1);
+    if (!a->places_given) found = cache_places(a, first);
+    if (blockIdx.y == 0 && threadIdx.x < (unsigned)a->together && found.places[threadIdx.x].row < 0) cache_raise_outside(a, first + threadIdx.x);
+    if (t.count <= AT_ONCE) cp_async_wait(0);
+    else if (a->angles_kept) wait_behind(vectors);
+    __syncthreads();
+    if (way == MOVED) run_tokens(a, targets, &t, MOVED, 1, first, &found, &angles, &columns);
+    else if (kept != 0 && way == IN_LANES) run_tokens(a, targets, &t, IN_LANES, 1, first, &found, &angles, &columns);
+    else if (way == IN_HALVES && vectors == 4) run_tokens(a, targets, &t, IN_HALVES, 4, first, &found, &angles, &columns);
+    else if (way == IN_HALVES) run_tokens(a, targets, &t, IN_HALVES, 2, first, &found, &angles, &columns);
+    else if (vectors == 2) run_tokens(a, targets, &t, BY_ITSELF, 2, first, &found, &angles, &columns);
+    else run_tokens(a, targets, &t, BY_ITSELF, 1, first, &found, &angles, &columns);
 }
 
 /* ---- entries: blocks along y share the units of the same tokens; _heads: behind norms; _blocks: some parts go into blocks, which are of a row's lanes, too ---- */
 
-#define ONE(name, heads)                                                                                                           \
+#define FEW(name, only, heads)                                                                                                     \
     extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ cache_arguments arguments) {           \
         const cache_targets targets = {0, 0};                                                                                      \
         grid_release();                                                                                                            \
-        run_only(heads, &arguments, &targets);                                                                                     \
+        run_few(only, heads, &arguments, &targets);                                                                                \
     }
-#define ALL(name, heads, blocks)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, blocks) name(const __grid_constant__ cache_arguments arguments) {   \
-        const cache_targets targets = {0, 0};                                                                                      \
+#define FEW_BLOCKS(name, only)                                                                                                     \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ cache_blocks_arguments arguments) {    \
+        const cache_targets targets = {arguments.to, 0};                                                                           \
         grid_release();                                                                                                            \
-        grid_wait();                                                                                                               \
-        run_all(heads, &arguments, &targets);                                                                                      \
+        run_few(only, true, &arguments.call, &targets);                                                                            \
     }
 
-ONE(cache_vectors_one, false)
-ONE(cache_vectors_one_heads, true)
-ALL(cache_vectors, false, 4)
-ALL(cache_vectors_heads, true, 3)
+FEW(cache_vectors_one, true, false)
+FEW(cache_vectors_one_heads, true, true)
+FEW_BLOCKS(cache_vectors_one_blocks, true)
+FEW(cache_vectors_few, false, false)
+FEW(cache_vectors_few_heads, false, true)
+FEW_BLOCKS(cache_vectors_few_blocks, false)
 
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS) cache_vectors_one_blocks(const __grid_constant__ cache_blocks_arguments arguments) {
-    const cache_targets targets = {arguments.to, 0};
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 3) cache_vectors(const __grid_constant__ cache_arguments arguments) {
+    const cache_targets targets = {0, 0};
     grid_release();
-    run_only(true, &arguments.call, &targets);
+    run_all(&arguments, &targets, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 3) cache_vectors_heads(const __grid_constant__ cache_arguments arguments) {
+    __shared__ norm_lanes columns[CACHE_PARTS];
+    const cache_targets targets = {0, 0};
+    grid_release();
+    run_all(&arguments, &targets, columns);
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 3) cache_vectors_blocks(const __grid_constant__ cache_blocks_arguments arguments) {
+    __shared__ norm_lanes columns[CACHE_PARTS];
     __shared__ float seconds[CACHE_PARTS];
     const cache_targets targets = {arguments.to, seconds};
     grid_release();
-    grid_wait();
-    if (threadIdx.x < (unsigned)arguments.call.count) seconds[threadIdx.x] = second_of(&arguments.to[threadIdx.x]);
-    run_all(true, &arguments.call, &targets);   /* which meets before it reads them */
+    run_all(&arguments.call, &targets, columns);
 }

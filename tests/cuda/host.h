@@ -14,6 +14,7 @@ extern host_index threadIdx, blockIdx, blockDim, gridDim;
 void host_barrier(void);
 #define __syncthreads host_barrier
 #define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define DEVICE static __attribute__((unused))
 #define INFINITE ((float)INFINITY)
 #define NOT_A_NUMBER small_float(0x7fffffff)

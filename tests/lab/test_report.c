@@ -165,7 +165,7 @@ static void a_step_writes_what_is_new_into_its_caches(void **state) {
     assert_near(number(facts, "bytes"), 3 * 3 * token + 48 + 2 * 10 * token + 2 * 3 * token + 3 * token);   /* q, k, v; rows and positions; keys and values; the new ones; the result */
     const json_t *launches = json_object_get(step_of(facts, "cache_update"), "launches");
     assert_int_equal(json_array_size(launches), 1);     /* in place: nothing is copied first */
-    assert_string_equal(json_string_value(json_array_get(launches, 0)), "cache_vectors");
+    assert_string_equal(json_string_value(json_array_get(launches, 0)), "cache_vectors_few");
     json_decref(facts);
     dw_context_destroy(context);
 }
