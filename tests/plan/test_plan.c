@@ -265,6 +265,30 @@ static void workspace_of_the_largest_sizes_serves_smaller_ones(void **state) {
     plan_destroy(made);
 }
 
+/* The same of columns: k is divided among blocks where they are few. */
+static void workspace_of_the_most_columns_serves_fewer(void **state) {
+    dw_context *context = *state;
+    static const char words[] = "graph m\n  symbol n 1..40000\n  input x fp8_row[32,4096]\n  input w fp8_row[n,4096]\n  %1 = matmul x, w {bt=true,to=bf16}\n  output y %1\n";
+    const chip_caps chip = plans_chip(context, "h200");
+    plan *made = plans_compile(context, words, &chip, NULL);
+    plan_binding binding;
+    size_t at_ends = 0;
+    static const int64_t ends[] = {1, 40000};
+    plans_ok(context, plan_binding_create(context, made, &binding));
+    for (size_t i = 0; i < COUNT_OF(ends); i++) {
+        plans_ok(context, plan_bind(&binding, &ends[i]));
+        plan_size_scratch(&binding, NULL, NULL);
+        if (binding.scratch_bytes > at_ends) at_ends = binding.scratch_bytes;
+    }
+    for (int64_t n = 1; n <= 40000; n += n < 2000 ? 111 : 3001) {
+        plans_ok(context, plan_bind(&binding, &n));
+        plan_size_scratch(&binding, NULL, NULL);
+        if (binding.scratch_bytes > at_ends) fail_msg("n = %lld takes %zu bytes, and the ends of its range %zu", (long long)n, binding.scratch_bytes, at_ends);
+    }
+    plan_binding_destroy(&binding);
+    plan_destroy(made);
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -423,6 +447,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_invariant_plan_takes_no_library, setup, teardown),
         cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
         cmocka_unit_test_setup_teardown(workspace_of_the_largest_sizes_serves_smaller_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(workspace_of_the_most_columns_serves_fewer, setup, teardown),
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),

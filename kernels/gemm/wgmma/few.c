@@ -57,16 +57,12 @@ int64_t few_rows_bytes(const kernel_run *run) {
     return base_ceil_div((rows < FEW_MOST ? rows : FEW_MOST) * run->call.in[0]->dims[run->call.in[0]->rank - 1] * 2, 128) * 128;
 }
 
-/* The parts of as many blocks as may share tiles, by any entry up to the one that has room for the rows: so it is monotone in rows, as how k is divided is not. */
+/* The parts of as many blocks as run at a time, one or two to a multiprocessor, of the rows that an entry has room for: so it is largest at an end of any range of sizes, as how k is divided is not. */
 size_t few_parts_bytes(const kernel_run *run) {
     const int64_t rows = kernel_result_rows(&run->call);
-    const few_division d = undivided(run);
-    int64_t most = 0;
-    for (int64_t m = FEW_LEAST; m <= FEW_MOST && (m == FEW_LEAST || m < 2 * rows); m *= 2) {
-        const int splits = most_splits(&d, room_of(run, (int)m));
-        if (splits > 1 && m * splits > most) most = m * splits;
-    }
-    return (size_t)(most * d.tiles * FEW_ROWS * 4);
+    int64_t most = 2 * FEW_LEAST;
+    while (most < 2 * rows && most < FEW_MOST) most *= 2;
+    return (size_t)(run->chip->units * most * FEW_ROWS * 4);
 }
 
 /* ---- the launches ---- */
