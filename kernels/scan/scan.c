@@ -27,7 +27,7 @@ typedef struct entry { uint64_t key; int64_t index; } entry;
 
 typedef struct scan_job {
     const dw_tensor *x, *y, *out, *indices;       /* y: what the values are of */
-    bool by_softmax;              /* choose: from the softmax of a row */
+    bool by_softmax, has_y;       /* choose: from the softmax of a row; the values are of y, which may be x itself, rather than of what is chosen from */
     op_chain steps;
     int axis;
     int64_t count, length;        /* elements along the axis of x, and of the results */
@@ -197,7 +197,7 @@ static void choose_task(void *argument, int64_t row, int worker) {
         own.x = &softmax;
         own.axis = 0;
         from = 0;
-        if (job->y == job->x) own.y = &softmax, from_y = 0, y_step = 1;
+        if (!job->has_y) own.y = &softmax, from_y = 0, y_step = 1;
     }
     const entry *sorted = best_of(&own, from, job->entries + worker * job->row_entries);
     for (int64_t i = 0; i < job->length; i++) {
@@ -251,7 +251,8 @@ dw_status scan_run(const kernel_run *run) {
     job.whole = call->op->id == OP_sort;
     job.reversed = op_attr_bool(call->attrs, job.whole ? OP_ATTR_descending : OP_ATTR_largest);
     job.indices = call->out[1];
-    job.y = call->op->id == OP_choose && op_operand(call, CHOOSE_Y) != NULL ? call->in[CHOOSE_Y] : x;
+    job.has_y = call->op->id == OP_choose && op_operand(call, CHOOSE_Y) != NULL;
+    job.y = job.has_y ? call->in[CHOOSE_Y] : x;
     job.entries = run->workspace;
     job.row_entries = entries_of_row(call);
     if (call->op->id == OP_choose) {

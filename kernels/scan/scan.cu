@@ -49,9 +49,10 @@ KERNEL(scan_order, order_arguments) {
 /* A line of x, or its softmax: what its largest is, and the sum of the powers. */
 typedef struct choose_line { int64_t at; double most, sum; } choose_line;
 
-DEVICE float round_to(int format, double x) {
+DEVICE double round_to(int format, double x) {
+    if (format == CUDA_f64) return x;
     if (format == CUDA_bf16) return small_from_bf16((uint16_t)small_bf16(odd_float(x)));
-    return format == CUDA_f16 ? small_from_f16((uint16_t)small_f16(odd_float(x))) : (float)x;
+    return format == CUDA_f16 ? small_from_f16((uint16_t)small_f16(odd_float(x))) : (double)(float)x;
 }
 
 DEVICE choose_line read_line(const choose_arguments *a, int64_t at) {
@@ -67,7 +68,7 @@ DEVICE choose_line read_line(const choose_arguments *a, int64_t at) {
 DEVICE double line_element(const choose_arguments *a, const choose_line *line, int64_t i) {
     const double x = load_double(&a->x, line->at + i * a->x_step);
     if (!a->by_softmax) return x;
-    return line->most == -(double)INFINITE ? 0 : (double)round_to(a->x.format, exp(x - line->most) / line->sum);
+    return line->most == -(double)INFINITE ? 0 : round_to(a->x.format, exp(x - line->most) / line->sum);
 }
 
 /* NaN is larger than every number. */

@@ -13,9 +13,10 @@ static dw_status infer_steps(op_infer *infer) {
     int64_t length;
     bool one;
     TRY(op_check_float(infer, "x", x));
+    if (y != NULL) TRY(op_check_rank(infer, "y", y, x->rank, x->rank));
     for (int i = 0; y != NULL && i < x->rank; i++) TRY(op_check_same_axis(infer, i, "x", x, "y", y));
-    if (!dim_is_constant(infer->out[0].dims[axis], &length) || length > OP_LINE)
-        return base_fail(infer->context, DW_UNSUPPORTED, "choose: length must be a number of at most %d", OP_LINE);
+    if (!dim_is_constant(infer->out[0].dims[axis], &length) || length < 1 || length > OP_LINE)
+        return base_fail(infer->context, DW_UNSUPPORTED, "choose: length must be a number of 1 to %d", OP_LINE);
     if (op_attr_bool(infer->attrs, OP_ATTR_softmax) && (!dim_is_constant(x->dims[axis], &length) || length > OP_SOFTMAX_LINE))
         return base_fail(infer->context, DW_UNSUPPORTED, "choose: with softmax the axis must have a size that is a number of at most %d", OP_SOFTMAX_LINE);
     TRY(op_line_infer(infer, (y != NULL ? y : x)->format, &infer->out[0].format, &one));
@@ -165,8 +166,8 @@ static void choose_row(const op_call *call, const op_chain *steps, const order *
 }
 
 static dw_status order_reference(const op_call *call) {
-    const bool chooses = call->op->id == OP_choose, by_softmax = chooses && op_attr_bool(call->attrs, OP_ATTR_softmax);
-    const dw_tensor *x = call->in[0], *values = call->out[0], *indices = call->out[1], *y = chooses && op_operand(call, CHOOSE_Y) != NULL ? call->in[CHOOSE_Y] : x;
+    const bool chooses = call->op->id == OP_choose, by_softmax = chooses && op_attr_bool(call->attrs, OP_ATTR_softmax), has_y = chooses && op_operand(call, CHOOSE_Y) != NULL;
+    const dw_tensor *x = call->in[0], *values = call->out[0], *indices = call->out[1], *y = has_y ? call->in[CHOOSE_Y] : x;
     int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
     int64_t length = indices->dims[axis];
     op_chain steps;
@@ -196,7 +197,7 @@ static dw_status order_reference(const op_call *call) {
             o.x_offset = 0;
             o.x_stride = 1;
         }
-        const bool of_row = by_softmax && y == x;
+        const bool of_row = by_softmax && !has_y;   /* y may be x's own tensor, whose values are no softmax */
         order_row(&o, x->dims[axis], length);
         if (chooses) choose_row(call, &steps, &o, of_row ? &row : y, of_row ? 0 : w.offset[at_y], of_row ? 1 : y->strides[axis], w.offset[at_values], length);
         for (int64_t i = 0; !chooses && i < length; i++)

@@ -60,11 +60,11 @@ static const ir_value *through(const ir_value *value) {
     return value;
 }
 
-/* Are the integers places along an axis of so many at most, as topk gives them? */
+/* Are the integers places along an axis of so many at most, as topk and choose give them? */
 static bool are_places(const ir_value *value, dim length) {
     const ir_value *places = through(value);
     int64_t size, most;
-    if (places->kind != IR_RESULT || places->node->op != OP_topk || places != places->node->out[1]) return false;
+    if (places->kind != IR_RESULT || (places->node->op != OP_topk && places->node->op != OP_choose) || places != places->node->out[1]) return false;
     const op_type *x = &ir_in(places->node, 0)->type;
     return dim_is_constant(x->dims[ir_int(places->node, OP_ATTR_axis)], &size) && dim_is_constant(length, &most) && size <= most;
 }
