@@ -1,8 +1,8 @@
 """The carried model end to end on the simulated H200 and B200 against the CPU: its logits, and the text that it makes.
 
 Bounds, as relative L2 of all logits: fp32 differs by the order of sums alone, a few 1e-7 a layer. In mxfp8 such a difference flips roundings of activations
-from layer to layer: four layers measured 2.6e-3 (three texts of 33 tokens), and twelve of another model 4e-3; in nvfp4, whose steps are coarser, twelve 2e-2. A wrong kernel
-is wrong by 1e-1 and more."""
+from layer to layer: four layers measured 2.6e-3 (three texts of 33 tokens), and twelve of another model 4e-3; in nvfp4, whose steps are coarser, twelve 2e-2. On Hopper
+few rows of mxfp8 are added in the tensor core's shorter sums (docs/precision.md): 0.8e-2 to 1.7e-2, where both are 1.1e-2 to 1.8e-2 from fp32. A wrong kernel is wrong by 1e-1 and more."""
 import json
 import os
 import struct
@@ -13,7 +13,7 @@ import tempfile
 BUILD, FIXTURES = os.environ["DEEPWELL_BUILD"], os.environ["DEEPWELL_FIXTURES"]
 COMMAND, MODEL = os.path.join(BUILD, "deepwell"), "models/kjv.pt2"
 INPUTS = os.path.join(FIXTURES, "kjv.cases", "b1_s7.in.safetensors")
-RUNS = (("fp32", 1e-5, "sim:h200,seed=5"), ("mxfp8", 1e-2, "sim:h200,seed=5"), ("mxfp8", 1e-2, "sim:b200,seed=5"), ("nvfp4", 2e-2, "sim:b200,seed=5"))
+RUNS = (("fp32", 1e-5, "sim:h200,seed=5"), ("mxfp8", 3e-2, "sim:h200,seed=5"), ("mxfp8", 1e-2, "sim:b200,seed=5"), ("nvfp4", 2e-2, "sim:b200,seed=5"))
 
 
 def deepwell(*arguments):
