@@ -260,7 +260,7 @@ static void workspace_of_the_largest_sizes_serves_smaller_ones(void **state) {
     plans_ok(context, plan_bind(&binding, &largest));
     plan_size_scratch(&binding, NULL, NULL);
     assert_int_equal(binding.scratch_bytes, most);
-    assert_true(most > 0 && most <= (size_t)1024 * 4096 * 4);
+    assert_true(most > 0 && most <= (size_t)132 * 128 * 128 * 4 + 64 * 4096 * 4 + 4096);   /* parts of 64 rows by all multiprocessors, and their plain result */
     plan_binding_destroy(&binding);
     plan_destroy(made);
 }

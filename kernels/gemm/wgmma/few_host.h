@@ -5,15 +5,15 @@
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/wgmma/few.h"
 
-/* The entries of a kind of products, with room for 16, 32, 64 and, where they have it, 128 rows. us: what they take, in microseconds. */
+/* Microseconds: of the launches; by entry of a stage, where as many thread blocks run as find room; and of each part that is written and added. alone: what a stage takes of that where no two blocks share a multiprocessor. */
+typedef struct few_times { double start, stage[4], part[4], alone; } few_times;
+
+/* The entries of a kind of products, with room for 16, 32, 64 and, where they have it, 128 rows. */
 typedef struct few_entries {
     int kind;                     /* one of few.h */
     const char *image, *names[4];
-    const struct few_times *us;
+    const few_times *us;
 } few_entries;
-
-/* Of the launches; by entry of a stage, where as many thread blocks run as find room; and of each part that is written and added. alone: what a stage takes of that where no two blocks share a multiprocessor. */
-typedef struct few_times { double start, stage[4], part[4], alone; } few_times;
 
 /* Whether the sizes of a call are taken by products of a kind: NULL, or why not. */
 const char *few_takes(const kernel_run *run, int kind, text *why);
