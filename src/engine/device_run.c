@@ -21,10 +21,18 @@ void engine_stage_widen(engine_runner *runner, const plan_binding *binding) {
     }
 }
 
+/* Of new memory: it is released where that fails. */
+static dw_status clear_room(device *device, void *memory, size_t bytes) {
+    const dw_status status = device->calls->fill(device, memory, 0, bytes);
+    if (status != DW_OK) device->calls->release(device, memory, bytes);
+    return status;
+}
+
 static dw_status make_room(device *device, engine_stage *stage) {
     void *memory;
     if (stage->memory != NULL && stage->bytes <= stage->room) return DW_OK;
     TRY(device->calls->alloc(device, stage->bytes + 1, &memory));
+    if (stage->is_made) TRY(clear_room(device, memory, stage->bytes + 1));
     device->calls->release(device, stage->memory, stage->room + 1);
     stage->memory = memory;
     stage->room = stage->bytes;
@@ -44,7 +52,7 @@ static dw_status make_parcel(dw_session *session, engine_runner *runner) {
     size_t room = 0;
     for (size_t i = 0; i < graph->input_count; i++) {
         const engine_stage *stage = &runner->staged_inputs[i];
-        if (!stage->is_kept) room += base_align_up(stage->bytes < PARCEL_INPUT ? stage->bytes : PARCEL_INPUT, ENGINE_ALIGN);
+        if (!stage->is_kept && !stage->is_made) room += base_align_up(stage->bytes < PARCEL_INPUT ? stage->bytes : PARCEL_INPUT, ENGINE_ALIGN);
     }
     if (room <= runner->parcel.room) return DW_OK;
     free_parcel(session, &runner->parcel);
@@ -60,6 +68,8 @@ void engine_stage_keep(engine_runner *runner, size_t index) {
 void engine_stage_changed(engine_runner *runner, size_t index) {
     if (runner->staged_inputs != NULL) runner->staged_inputs[index].held = 0;
 }
+
+void engine_stage_made(engine_runner *runner, size_t index) { runner->staged_inputs[index].is_made = true; }
 
 dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
@@ -94,7 +104,8 @@ dw_status engine_flights_create(dw_session *session, engine_runner *runner, size
     size_t bytes = runner->parcel.room;
     if (device->calls->pin == NULL || device->calls->graph_create == NULL || runner->staged_inputs == NULL)
         return base_fail(session->context, DW_UNSUPPORTED, "runs that the host does not wait for need a GPU and inputs in the host's memory");
-    for (size_t i = 0; i < graph->input_count; i++) bytes += base_align_up(runner->staged_inputs[i].room, ENGINE_ALIGN);
+    for (size_t i = 0; i < graph->input_count; i++)
+        if (!runner->staged_inputs[i].is_made) bytes += base_align_up(runner->staged_inputs[i].room, ENGINE_ALIGN);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         engine_flight *flight = &runner->flights[i];
         if (flight->mark != NULL) continue;
@@ -128,6 +139,10 @@ static dw_status check_room(dw_session *session, const char *name, size_t bytes,
     return base_fail(session->context, DW_LIMIT, "%s has %zu bytes, the session reserved %zu: create it with larger dims", name, bytes, stage->room);
 }
 
+dw_status engine_stage_check(dw_session *session, const engine_runner *runner, size_t index, size_t bytes) {
+    return check_room(session, runner->program->plan->graph->inputs[index]->name, bytes, &runner->staged_inputs[index]);
+}
+
 /* An input that is large, or stays what it is. late: where pinned memory of the host has room for it; NULL: it comes from where it is. */
 static dw_status bring_input(dw_session *session, const void *from, size_t bytes, engine_stage *stage, uint8_t **late) {
     if (stage->is_kept && stage->held >= bytes) return DW_OK;
@@ -152,7 +167,9 @@ static dw_status bring_inputs(dw_session *session, engine_runner *runner, const 
         engine_stage *stage = &runner->staged_inputs[i];
         const size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
         TRY(check_room(session, graph->inputs[i]->name, bytes, stage));
-        if (stage->is_kept || bytes == 0 || bytes > PARCEL_INPUT) {
+        if (stage->is_made) {
+            inputs[i] = stage->memory;
+        } else if (stage->is_kept || bytes == 0 || bytes > PARCEL_INPUT) {
             TRY(bring_input(session, runner->inputs[i], bytes, stage, pinned != NULL ? &late : NULL));
             inputs[i] = stage->memory;
         } else {

@@ -184,6 +184,7 @@ typedef struct engine_stage {
     size_t bytes, room;        /* bytes are wanted, room is there */
     bool is_kept;              /* of an input: the host's memory changes only when engine_stage_changed says so; */
     size_t held;               /* then so many of its bytes are here already */
+    bool is_made;              /* of an input: it is made on the device, 0 before that, and nothing of it is brought */
 } engine_stage;
 /* Small inputs of a run lie side by side, here and on the host, and come in one copy. */
 typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel;
@@ -320,6 +321,10 @@ dw_status engine_stage_create(dw_session *session, engine_runner *runner);
 /* Input number index is brought to the device once, and again after each engine_stage_changed. Nothing is done where runs are on the host. */
 void engine_stage_keep(engine_runner *runner, size_t index);
 void engine_stage_changed(engine_runner *runner, size_t index);
+/* It lies in staged_inputs, where others write it on the device: nothing is brought. Before engine_stage_create. */
+void engine_stage_made(engine_runner *runner, size_t index);
+/* LIMIT where it has no room for so many bytes. */
+dw_status engine_stage_check(dw_session *session, const engine_runner *runner, size_t index, size_t bytes);
 /* Bytes of an output that stayed on the device, after the run. */
 dw_status engine_stage_read(dw_session *session, const engine_runner *runner, size_t index, size_t offset, size_t bytes, void *to);
 void engine_stage_free(dw_session *session, engine_runner *runner);

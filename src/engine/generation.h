@@ -83,10 +83,10 @@ typedef struct generation {
     generation_group groups[GENERATION_GROUPS];
     feed feeds[GENERATION_TENSORS];
     int given[GENERATION_TENSORS];  /* of GIVEN and LIMIT: which output of the prelude */
-    void *buffers[GENERATION_TENSORS];   /* one for each input */
+    void *buffers[GENERATION_TENSORS];   /* one for each input; NULL of what the prelude makes on a device */
     engine_link *links;             /* [texts], of a run with ids that the host does not know */
     void *results[GENERATION_TENSORS];   /* one for each output */
-    void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
+    void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude; on a device none */
     generation_text *text;          /* [texts] */
     int64_t new_tokens;             /* of the run that is being prepared, without those of row -1 */
 } generation;

@@ -357,12 +357,12 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     carve(region, sizeof *g);
     generation_set_sizes(runner, g, g->run_most, g->texts, g->cache_most);
     for (size_t i = 0; i < graph->input_count; i++) {
-        if (g->feeds[i] == FEED_CALLER) continue;
+        if (g->feeds[i] == FEED_CALLER || (g->feeds[i] == FEED_GIVEN && session->device != NULL)) continue;
         TRY(carve_tensor(session, runner, &graph->inputs[i]->type, region, &g->buffers[i]));
     }
     for (int i = 0; i < g->group_count; i++) g->groups[i].table = g->buffers[g->groups[i].input];
     for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
-    for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
+    for (size_t i = 0; i < given && g->by_text && session->device == NULL; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
     TRY(carve_parts(session, g, region));
     g->links = carve(region, (size_t)g->texts * sizeof *g->links);
     generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
@@ -453,13 +453,14 @@ static dw_status check_room(dw_session *session, engine_runner *runner, const ge
                      session->max_tokens, caches / 1e6, g->run_most, runs / 1e6, device->caps.model, free / 1e6, words);
 }
 
-/* What the prelude makes lies where the step reads it, or where it is copied from, row by row. */
+/* What the prelude makes lies where the step reads it, or where it is copied from, row by row. On a device it stays there. */
 static dw_status connect_given(dw_session *session, const ir_graph *graph, const generation *g) {
     size_t found = 0;
     if (session->prelude.program == NULL) return DW_OK;
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] != FEED_GIVEN) continue;
-        session->prelude.outputs[g->given[i]] = g->by_text ? g->prelude[g->given[i]] : g->buffers[i];
+        session->prelude.outputs[g->given[i]] = session->device != NULL ? NULL : g->by_text ? g->prelude[g->given[i]] : g->buffers[i];
+        if (session->device != NULL) engine_stage_made(&session->step, i);
         found++;
     }
     if (found == session->prelude.program->plan->graph->output_count) return DW_OK;
@@ -467,7 +468,7 @@ static dw_status connect_given(dw_session *session, const ir_graph *graph, const
 }
 
 /* Is an input that is fed so the same from run to run, as long as no text begins? */
-static bool is_lasting(feed feed) { return feed == FEED_ONES || feed == FEED_POSITIONS || feed == FEED_ZEROS || feed == FEED_GIVEN || feed == FEED_TABLE; }
+static bool is_lasting(feed feed) { return feed == FEED_ONES || feed == FEED_POSITIONS || feed == FEED_ZEROS || feed == FEED_TABLE; }
 
 bool engine_keeps_cache(const dw_model *model) {
     if (model->step.plan != NULL || model->full.plan == NULL) return false;

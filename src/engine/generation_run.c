@@ -216,40 +216,53 @@ dw_status generation_land(dw_session *session, int which, const int64_t **ids, c
 
 /* ---- what a text is given ---- */
 
-/* A contiguous tensor into a row of one that may be larger along each axis. */
-static void copy_row(const dw_tensor *to, int64_t row, const dw_tensor *from) {
+static size_t bytes_of(const dw_tensor *tensor) { return (size_t)op_tensor_count(tensor) * ((size_t)dw_format_bits(tensor->format) / 8); }
+
+/* device: where both lie; NULL: the host. */
+static dw_status copy_bytes(device *device, void *to, const void *from, size_t bytes) {
+    if (device != NULL) return device->calls->copy(device, to, from, bytes);
+    memcpy(to, from, bytes);
+    return DW_OK;
+}
+
+/* A contiguous tensor into a row of one that may be larger along each axis. What lies together in both is one piece. */
+static dw_status copy_row(device *device, const dw_tensor *to, int64_t row, const dw_tensor *from) {
     const size_t bytes = (size_t)dw_format_bits(to->format) / 8;
-    const int last = from->rank - 1;
-    int64_t index[DW_MAX_RANK] = {0};
-    if (op_tensor_count(from) == 0) return;
+    int last = from->rank - 1;
+    int64_t index[DW_MAX_RANK] = {0}, piece = from->dims[last];
+    if (op_tensor_count(from) == 0) return DW_OK;
+    while (last > 1 && from->dims[last] == to->dims[last]) piece *= from->dims[--last];
     for (bool more = true; more;) {
         int64_t target = row * to->strides[0], source = 0;
         for (int i = 0; i < last; i++) {
             target += i > 0 ? index[i] * to->strides[i] : 0;
             source += index[i] * from->strides[i];
         }
-        memcpy((char *)to->data + (size_t)target * bytes, (const char *)from->data + (size_t)source * bytes, (size_t)from->dims[last] * bytes);
+        TRY(copy_bytes(device, (char *)to->data + (size_t)target * bytes, (const char *)from->data + (size_t)source * bytes, (size_t)piece * bytes));
         int axis = last - 1;
         while (axis > 0 && ++index[axis] == from->dims[axis]) index[axis--] = 0;
         more = axis > 0;
     }
+    return DW_OK;
 }
 
-/* The prelude's results into the text's rows of what the step reads; where they end. */
+/* The prelude's results into the text's rows of what the step reads, on a device without the host; where they end. */
 static dw_status place_given(dw_session *session, generation_text *text, const plan_binding *made) {
     generation *g = session->generation;
+    device *device = session->device;
     const ir_graph *graph = session->step.program->plan->graph, *prelude = session->prelude.program->plan->graph;
     generation_set_sizes(&session->step, g, 1, 1, 1);
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] != FEED_GIVEN) continue;
-        engine_stage_changed(&session->step, i);
         dw_tensor rows, from;
-        const op_type *type = &prelude->outputs[g->given[i]].value->type;
-        TRY(op_tensor_bind(session->context, type, made->symbols, session->prelude.outputs[g->given[i]], &from));
-        if (from.rank > 2) text->limits[g->given[i]] = from.dims[2] - 1;
-        if (!g->by_text) continue;
-        TRY(op_tensor_bind(session->context, &graph->inputs[i]->type, session->step.symbols, g->buffers[i], &rows));
-        copy_row(&rows, text - g->text, &from);
+        const int given = g->given[i];
+        const op_type *type = &prelude->outputs[given].value->type;
+        TRY(op_tensor_bind(session->context, type, made->symbols, device != NULL ? session->prelude.staged_outputs[given].memory : session->prelude.outputs[given], &from));
+        if (from.rank > 2) text->limits[given] = from.dims[2] - 1;
+        if (!g->by_text && device == NULL) continue;      /* it is there */
+        TRY(op_tensor_bind(session->context, &graph->inputs[i]->type, session->step.symbols, device != NULL ? session->step.staged_inputs[i].memory : g->buffers[i], &rows));
+        if (device != NULL) TRY(engine_stage_check(session, &session->step, i, bytes_of(g->by_text ? &rows : &from)));
+        TRY(g->by_text ? copy_row(device, &rows, text - g->text, &from) : copy_bytes(device, rows.data, from.data, bytes_of(&from)));
     }
     return DW_OK;
 }

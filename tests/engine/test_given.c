@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "support/session.h"
 
 static const char pair[] =
@@ -75,7 +76,7 @@ static void assert_generates_as_runs(dw_context *context, dw_session *session, i
 }
 
 /* The graph by way of a file. */
-static dw_model *open_graph(dw_context *context, const char *graph, unsigned flags) {
+static dw_model *open_graph_on(dw_context *context, const char *device, const char *graph, unsigned flags) {
     char path[512];
     dw_model *model;
     snprintf(path, sizeof path, "%s/tests/given-%ld.graph", TEST_BUILD_DIR, (long)getpid());
@@ -83,10 +84,12 @@ static dw_model *open_graph(dw_context *context, const char *graph, unsigned fla
     assert_non_null(file);
     assert_true(fputs(graph, file) >= 0);
     assert_int_equal(fclose(file), 0);
-    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = flags}, &model));
+    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = flags, .device = device}, &model));
     assert_int_equal(unlink(path), 0);
     return model;
 }
+
+static dw_model *open_graph(dw_context *context, const char *graph, unsigned flags) { return open_graph_on(context, NULL, graph, flags); }
 
 static dw_model *open_pair(dw_context *context) { return open_graph(context, pair, DW_MODEL_GENERATE); }
 
@@ -172,32 +175,68 @@ static void inputs_of_the_step_are_not_told(void **state) {
     dw_model_destroy(model);
 }
 
-/* Prompts with sounds of their own, of other lengths, together. */
-static void each_prompt_hears_its_own(void **state) {
-    dw_context *context = *state;
+/* Prompts with sounds of their own, of other lengths, together, twice, and alone: the second time rows hold what other sounds have left behind shorter ones. */
+static void hear_their_own(dw_context *context, const char *device, int64_t first[][TOKENS]) {
     enum { COUNT = 3 };
-    dw_model *model = open_pair(context);
+    dw_model *model = open_graph_on(context, device, pair, DW_MODEL_GENERATE);
     dw_session *session;
-    const int64_t lengths[COUNT] = {9, 2, 5}, prompt[] = {3, 1, 5, 2};
+    const int64_t lengths[2][COUNT] = {{9, 2, 5}, {3, 9, 1}}, prompt[] = {3, 1, 5, 2};
     float data[COUNT][SOUND * 4];
-    int64_t alone[TOKENS], ids[COUNT][TOKENS], made;
+    int64_t alone[TOKENS], made;
     dw_named_tensor sounds[COUNT];
     dw_prompt prompts[COUNT];
     assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "b=1,e=9,s=16", .max_tokens = 16, .rows = COUNT, .chunk = 4}, &session));
-    for (int i = 0; i < COUNT; i++) {
-        sounds[i] = sound_of(data[i], 1, lengths[i]);
-        prompts[i] = (dw_prompt){.count = 1 + i, .ids = prompt, .inputs = &sounds[i], .input_count = 1, .made_ids = ids[i]};
+    for (int turn = 0; turn < 2; turn++) {
+        int64_t(*ids)[TOKENS] = first + turn * COUNT;
+        for (int i = 0; i < COUNT; i++) {
+            sounds[i] = sound_of(data[i], 1, lengths[turn][i]);
+            prompts[i] = (dw_prompt){.count = 1 + i, .ids = prompt, .inputs = &sounds[i], .input_count = 1, .made_ids = ids[i]};
+        }
+        const dw_generate_options options = {.tokens = TOKENS};
+        assert_ok(context, dw_session_generate_batch(session, COUNT, prompts, &options, NULL));
+        for (int i = 0; i < COUNT; i++) {
+            const dw_generate_options own = {.tokens = TOKENS, .inputs = &sounds[i], .input_count = 1};
+            assert_ok(context, dw_session_generate(session, 1 + i, prompt, &own, alone, &made, NULL));
+            assert_int_equal(prompts[i].made, made);
+            assert_memory_equal(alone, ids[i], sizeof alone);
+        }
     }
-    const dw_generate_options options = {.tokens = TOKENS};
-    assert_ok(context, dw_session_generate_batch(session, COUNT, prompts, &options, NULL));
-    for (int i = 0; i < COUNT; i++) {
-        const dw_generate_options own = {.tokens = TOKENS, .inputs = &sounds[i], .input_count = 1};
-        assert_ok(context, dw_session_generate(session, 1 + i, prompt, &own, alone, &made, NULL));
-        assert_int_equal(prompts[i].made, made);
-        assert_memory_equal(alone, ids[i], sizeof alone);
-    }
+    for (size_t i = 0; device != NULL && i < session->prelude.program->plan->graph->output_count; i++) assert_null(session->prelude.outputs[i]);   /* the host sees none of it */
     dw_session_destroy(session);
     dw_model_destroy(model);
+}
+
+static void each_prompt_hears_its_own(void **state) {
+    int64_t here[6][TOKENS], there[6][TOKENS];
+    hear_their_own(*state, NULL, here);
+    if (kernel_lacks_images() != NULL) skip();
+    hear_their_own(*state, "sim:h200", there);
+    assert_memory_equal(here, there, sizeof here);
+}
+
+/* Encoder and decoder of one text at a time, whose results have no row for each. */
+static void one_text_hears_on_a_device(void **state) {
+    if (kernel_lacks_images() != NULL) skip();
+    dw_context *context = *state;
+    static const char *const devices[] = {NULL, "sim:h200"};
+    int64_t ids[2][2][TOKENS], made;
+    for (int i = 0; i < 2; i++) {
+        char graph[sizeof pair];
+        memcpy(graph, pair, sizeof pair);
+        memcpy(strstr(graph, "symbol b 1..4"), "symbol b 1..1", strlen("symbol b 1..1"));
+        dw_model *model = open_graph_on(context, devices[i], graph, DW_MODEL_GENERATE);
+        dw_session *session = open_session(context, model);
+        for (int turn = 0; turn < 2; turn++) {
+            float data[SOUND * 4];
+            const dw_named_tensor sound = sound_of(data, 1, turn == 0 ? SOUND : 4);
+            const int64_t prompt[] = {3, 1};
+            assert_ok(context, dw_session_generate(session, 2, prompt, &(dw_generate_options){.tokens = TOKENS, .inputs = &sound, .input_count = 1}, ids[i][turn], &made, NULL));
+            assert_int_equal(made, TOKENS);
+        }
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
 }
 
 static void inputs_that_do_not_fit_are_refused(void **state) {
@@ -235,6 +274,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_has_no_step_recomputes, setup, teardown),
         cmocka_unit_test_setup_teardown(inputs_of_the_step_are_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(each_prompt_hears_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_text_hears_on_a_device, setup, teardown),
         cmocka_unit_test_setup_teardown(inputs_that_do_not_fit_are_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
