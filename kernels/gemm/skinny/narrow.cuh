@@ -114,19 +114,6 @@ INLINE uint4 pairs_of_codes(const uint4 raw) {
 /* Are a's elements such codes, which nothing multiplies before the product? */
 INLINE bool is_codes(const skinny_arguments *g) { return g->a.format == MATMUL_e4m3 && !g->ranged && !is_scaled(g); }
 
-/* Eight elements of one of the formats that come here. */
-INLINE void floats_of_unit(int format, const uint4 raw, float x[8]) {
-    if (format == MATMUL_bf16) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) x[2 * j] = __uint_as_float(word_of(raw, j) << 16), x[2 * j + 1] = __uint_as_float(word_of(raw, j) & 0xffff0000);
-    } else if (format == MATMUL_f16) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) floats_of_halves(word_of(raw, j), x + 2 * j);
-    } else {
-        read_unit(format == MATMUL_e2m1 ? MATMUL_e2m1 : format == MATMUL_e5m2 ? MATMUL_e5m2 : MATMUL_e4m3, (const uint8_t *)&raw, 0, x);
-    }
-}
-
 #include "kernels/gemm/skinny/quantise.cuh"
 
 /* The span's numbers are brought into the range of f16; returns what undoes that. All lanes of the warp. */

@@ -4,6 +4,8 @@
 #ifndef KERNELS_GEMM_SKINNY_NORM_CUH
 #define KERNELS_GEMM_SKINNY_NORM_CUH
 
+#include "kernels/gemm/skinny/norm_sums.cuh"
+
 /* Where weight and bias, and then the sums, lie behind the rows. */
 INLINE uint32_t norm_columns(const skinny_arguments *g) {
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -30,11 +32,6 @@ INLINE void fetch_columns(const skinny_arguments *g, const skinny_shape s) {
     }
 }
 
-INLINE uint4 halves_of_unit(int format, const float x[8]) {
-    if (format == MATMUL_bf16) return make_uint4(cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
-    return make_uint4(cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
-}
-
 /* Eight of a column's numbers, from unit i on. */
 INLINE void load_column(const skinny_arguments *g, uint32_t column, int i, float y[8]) {
     if (g->norm.columns != MATMUL_f32) {
@@ -47,48 +44,6 @@ INLINE void load_column(const skinny_arguments *g, uint32_t column, int i, float
 #pragma unroll
         for (int j = 0; j < 4; j++) y[half * 4 + j] = __uint_as_float(word_of(four, j));
     }
-}
-
-/* Threads whose sums there are: four warps of them at least. */
-INLINE int norm_threads(const skinny_arguments *g) { return (g->norm.group + 127) & ~127; }
-
-/* What a warp has of a row: lanes are threads begin + lane of the norm's, and those of begin + stride, ..; data: the row in smem. */
-typedef struct norm_part { uint32_t data; int begin, stride, units; } norm_part;
-
-/* Of each part of the row so many sums in order (squares: of squares around mean), added over its lanes, to places of 16 numbers; those of no part become 0. */
-INLINE void store_sums(const skinny_arguments *g, const norm_part *p, const bool squares, float mean, uint32_t sums) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int begin = p->begin; begin < norm_threads(g); begin += p->stride) {
-        const int thread = begin + lane;
-        float all = 0;
-#pragma unroll 1
-        for (int i = thread; thread < g->norm.group && i < p->units; i += g->norm.group) {
-            float x[8], sum;
-            floats_of_unit(g->a.format, ld_shared_u32x4(p->data + i * 16), x);
-            if (g->norm.centred) {
-#pragma unroll
-                for (int e = 0; e < 8; e++) x[e] -= mean;
-            }
-            sum = squares ? x[0] * x[0] : x[0];
-#pragma unroll
-            for (int e = 1; e < 8; e++) sum = squares ? fmaf(x[e], x[e], sum) : sum + x[e];
-            all += sum;
-        }
-#pragma unroll
-        for (int step = 16; step > 0; step /= 2) all += __shfl_xor_sync(~0u, all, step);
-        if (lane == 0) st_shared_f32(sums + begin / 32 * 4, all);
-    }
-}
-
-INLINE float add_sums(const skinny_arguments *g, uint32_t sums) {
-    float x = 0;
-#pragma unroll 1
-    for (int i = 0; i < norm_threads(g) / 8; i += 16) {
-        const uint4 four = ld_shared_u32x4(sums + i);
-        x += __uint_as_float(four.x) + __uint_as_float(four.y) + (__uint_as_float(four.z) + __uint_as_float(four.w));
-    }
-    return x;
 }
 
 /* All rows; a barrier behind it. Warps without a row wait with the others. */
@@ -106,15 +61,15 @@ INLINE void normalise_rows(const skinny_arguments *g, const skinny_shape s) {
     cp_async_wait(0);
     __syncthreads();
     if (g->norm.centred) {
-        store_sums(g, &p, false, 0, sums);
+        store_sums(&g->norm, g->a.format, &p, false, 0, sums);
         __syncthreads();
-        mean = has_row ? add_sums(g, sums) * g->norm.by_count : 0;
-        store_sums(g, &p, false, mean, rest);
+        mean = has_row ? add_sums(&g->norm, sums) * g->norm.by_count : 0;
+        store_sums(&g->norm, g->a.format, &p, false, mean, rest);
     }
-    store_sums(g, &p, true, mean, squares);
+    store_sums(&g->norm, g->a.format, &p, true, mean, squares);
     __syncthreads();
-    if (g->norm.centred && has_row) low = add_sums(g, rest) * g->norm.by_count;
-    const float variance = (has_row ? add_sums(g, squares) : 0) * g->norm.by_count - low * low, scale = rsqrtf((variance < 0 ? 0 : variance) + g->norm.eps), shift = -low * scale;
+    if (g->norm.centred && has_row) low = add_sums(&g->norm, rest) * g->norm.by_count;
+    const float variance = (has_row ? add_sums(&g->norm, squares) : 0) * g->norm.by_count - low * low, scale = rsqrtf((variance < 0 ? 0 : variance) + g->norm.eps), shift = -low * scale;
 #pragma unroll 1
     for (int i = first; i < p.units; i += step) {
         float x[8], y[8];

@@ -8,6 +8,7 @@
 #include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
+#include "kernels/gemm/skinny/norm_host.h"
 
 /* ---- what is taken ---- */
 
@@ -132,7 +133,7 @@ static int column_bytes(const kernel_norm *norm) {
     return bytes;
 }
 
-static dw_format column_format(const kernel_norm *norm) { return norm->columns[0] != NULL ? norm->columns[0]->format : norm->columns[1] != NULL ? norm->columns[1]->format : DW_FORMAT_f32; }
+dw_format skinny_column_format(const kernel_norm *norm) { return norm->columns[0] != NULL ? norm->columns[0]->format : norm->columns[1] != NULL ? norm->columns[1]->format : DW_FORMAT_f32; }
 
 static int64_t norm_bytes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0];
@@ -195,15 +196,22 @@ static bool is_vector(const kernel_run *run) {
     return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
+const char *skinny_columns_refusal(const kernel_run *run, text *why) {
+    const dw_format x = run->call.in[0]->format, format = skinny_column_format(run->norm);
+    for (int i = 0; i < 2; i++)
+        if (run->norm->columns[i] != NULL && (run->norm->columns[i]->format != format || (format != x && format != DW_FORMAT_f32)))
+            return kernel_because(why, "a norm's weight and bias are not both f32 or both %s, as a is", dw_format_name(x));
+    return NULL;
+}
+
 /* Why a, which comes before a norm, is not normalised here. */
 static const char *norm_refusal(const kernel_run *run, text *why) {
     const dw_tensor *x = run->call.in[0];
     const int64_t rows = kernel_result_rows(&run->call), most = is_small(run->chip) ? SKINNY_NORM_ROWS / 2 : SKINNY_NORM_ROWS;
     const dw_format b = run->call.in[1]->format;
     if (x->format != DW_FORMAT_bf16 && x->format != DW_FORMAT_f16) return kernel_because(why, "it normalises operands in bf16 and f16, and a is %s", dw_format_name(x->format));
-    for (int i = 0; i < 2; i++)
-        if (run->norm->columns[i] != NULL && (run->norm->columns[i]->format != column_format(run->norm) || (column_format(run->norm) != x->format && column_format(run->norm) != DW_FORMAT_f32)))
-            return kernel_because(why, "a norm's weight and bias are not both f32 or both %s, as a is", dw_format_name(x->format));
+    const char *reason = skinny_columns_refusal(run, why);
+    if (reason != NULL) return reason;
     if (rows > most) return kernel_because(why, "it normalises up to %lld rows, and there are %lld", (long long)most, (long long)rows);
     if ((run->constant_in >> 1 & 1) == 0) return kernel_because(why, "b is not known when the model is loaded");
     if (x->dims[x->rank - 1] % 8 != 0 || row_is_long(x->dims[x->rank - 1]) || norm_bytes(run) > SKINNY_NORM_MOST) return kernel_because(why, "k is no multiple of 8, or rows that it normalises do not fit into %d bytes", (int)SKINNY_NORM_MOST);
@@ -361,9 +369,9 @@ double grouped_skinny_seconds(const kernel_run *run) {
 /* Of b, that a block asks for ahead of its ring while it waits for the launches in front. */
 enum { AHEAD_BYTES = 96 * 1024 };
 
-static void take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, skinny_norm *norm) {
+void skinny_take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, skinny_norm *norm) {
     const dw_tensor *a = run->call.in[0];
-    *norm = (skinny_norm){.at = (int32_t)at, .centred = run->norm->centred, .columns = matmul_format(column_format(run->norm)), .group = (int32_t)row_parts_threads(run, kernel_result_rows(&run->call), a->dims[a->rank - 1]).group,
+    *norm = (skinny_norm){.at = (int32_t)at, .centred = run->norm->centred, .columns = matmul_format(skinny_column_format(run->norm)), .group = (int32_t)row_parts_threads(run, kernel_result_rows(&run->call), a->dims[a->rank - 1]).group,
                           .by_count = (float)(1.0 / (double)a->dims[a->rank - 1]), .eps = (float)run->norm->eps};
     if (run->norm->columns[0] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM, &norm->weight, 0);
     if (run->norm->columns[1] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM + 1, &norm->bias, 0);
@@ -409,7 +417,7 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     g->slab_steps = d.slab_steps;
     g->b_is_constant = groups == 0 && (run->constant_in >> 1 & 1) != 0;
     g->ahead = AHEAD_BYTES / (16 * d.width) & ~127;
-    if (run->norm != NULL) take_norm(&launch, run, (d.shared_bytes - normed + 15) / 16 * 16, &g->norm);
+    if (run->norm != NULL) skinny_take_norm(&launch, run, (d.shared_bytes - normed + 15) / 16 * 16, &g->norm);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.block[0] = (uint32_t)(SKINNY_WARPS(1 << d.size, small) * 32);
@@ -434,7 +442,7 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     if (run->quantises) launch.shared_bytes = (uint32_t)SKINNY_CODES_BYTES(a->dims[a->rank - 1]);
     if (run->norm != NULL || d.is_persistent) {
         const int64_t at = base_ceil_div(launch.shared_bytes, 16) * 16;
-        if (run->norm != NULL) take_norm(&launch, run, at, &g->norm);
+        if (run->norm != NULL) skinny_take_norm(&launch, run, at, &g->norm);
         launch.shared_bytes = (uint32_t)(at + base_ceil_div(a->dims[a->rank - 1], 8) * 16);
     }
     launch.overlaps = true;
