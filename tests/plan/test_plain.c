@@ -16,7 +16,9 @@ static void few_rows_are_quantised_by_the_product(void **state) {
                                 "  %3 = exp %1\n  %4 = matmul %2, w {bt=true,to=bf16}\n  output y %4\n  output z %3\n";
     static const char twice[] = "graph t\n  symbol m 1..4096\n  input x bf16[m,4096]\n  param w fp8_row[4096,4096]\n  param v fp8_row[4096,4096]\n  %1 = quantize x {to=fp8_row}\n"
                                 "  %2 = matmul %1, w {bt=true,to=bf16}\n  %3 = matmul %1, v {bt=true,to=bf16}\n  output y %2\n  output z %3\n";
+    static const char narrow[] = "graph n\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param w nvfp4[2048,2048]\n  %1 = neg x\n  %2 = quantize %1 {to=nvfp4_row,search=true}\n  %3 = matmul %2, w {bt=true,to=bf16}\n  output y %3\n";
     static const struct { const char *graph, *chip; int64_t rows; int launches, quantising; } cases[] = {
+        {narrow, "h200", 16, 3, 1}, {narrow, "h200", 64, 3, 1}, {narrow, "h200", 65, 5, 0},
         {behind, "h200", 1, 2, 1},  {behind, "h200", 2, 4, 0}, {behind, "h200", 64, 3, 0}, {behind, "h200", 4096, 2, 0}, {behind, "b200", 2, 2, 1},
         {alone, "h200", 1, 3, 1},   {alone, "h200", 64, 4, 0}, {twice, "h200", 1, 3, 0},
     };
@@ -60,7 +62,10 @@ static void few_rows_are_normalised_by_the_product(void **state) {
                                 "  %1 = rms_norm x, s {eps=1e-5}\n  %2 = matmul %1, w {bt=true}\n  %3 = matmul %1, v {bt=true}\n  output y %2\n  output z %3\n";
     static const char residual[] = "graph r\n  symbol m 1..4096\n  input x bf16[m,2048]\n  input r bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n"
                                    "  %1, %2 = rms_norm x, s, r {eps=1e-5}\n  %3 = matmul %1, w {bt=true}\n  output y %3\n  output z %2\n";
+    static const char narrow[] = "graph n\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w nvfp4[3072,2048]\n  %1 = rms_norm x, s {eps=1e-5,to=nvfp4_row,search=true}\n"
+                                 "  %2 = matmul %1, w {bt=true,to=bf16}\n  output y %2\n";
     static const struct { const char *graph, *chip, *kernels; int64_t rows; int launches, norms; } cases[] = {
+        {narrow, "h200", NULL, 16, 2, 1}, {narrow, "h200", NULL, 64, 2, 1},
         {plain, "h200", NULL, 1, 2, 1},    {plain, "h200", NULL, 64, 3, 0},    {plain, "h200", "rms_norm=cuda_rms_norm", 1, 3, 0},    {blocks, "h200", NULL, 1, 1, 1},
         {blocks, "h200", NULL, 64, 2, 0}, {floats, "b200", NULL, 1, 1, 1}, {twice, "h200", NULL, 1, 3, 0}, {residual, "h200", NULL, 1, 2, 0}, {floats, "h200", NULL, 1, 1, 1}, {floats, "h200", NULL, 4, 3, 0},
     };

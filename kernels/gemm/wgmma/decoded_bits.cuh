@@ -2,6 +2,7 @@
 #ifndef KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 #define KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 
+#include "kernels/gpu/ptx/half.cuh"
 #include "kernels/gemm/rows.cuh"
 #include "kernels/gemm/wgmma/few.h"
 
@@ -14,6 +15,19 @@ INLINE uint32_t raw_pair(const int weights, uint32_t word, const int half) {
     const bool wide = weights == DECODED_MXFP8_E5M2;
     const uint32_t signs = half == 0 ? word << 8 : word, rest = half == 0 ? word << (wide ? 5 : 4) : word >> (wide ? 3 : 4);
     return (signs & 0x80008000) | (rest & (wide ? 0x0fe00fe0 : 0x07f007f0));
+}
+
+/* Of a word of 4 bits the even elements (odd 0) or the odd ones, four, of which half 0 are the first two: f16, times 2^-6. As codes of e4m3 they have the same bits, and the chip converts those. */
+INLINE uint32_t halves_of_e2m1(uint32_t word, const int odd, const int half) {
+    const uint32_t signs = odd ? word : word << 4, rest = odd ? word >> 2 : word << 2, codes = (signs & 0x80808080) | (rest & 0x1c1c1c1c);
+    return halves_of_e4m3(codes, half);
+}
+
+/* A scale in e4m3 for both of a pair: times 64 in f16, as halves_of_e2m1 wants it; in bf16. */
+INLINE uint32_t halves_of_scale(uint32_t code) { return mul_f16x2(half_twice(cvt_f16x2_e4m3x2((uint16_t)code), 0), 0x54005400); }
+INLINE uint32_t pair_of_e4m3_scale(uint32_t code) {
+    const float scale = cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2((uint16_t)code));
+    return cvt_bf16x2(scale, scale);
 }
 
 /* The same, of any codes, as they are meant. */

@@ -1,14 +1,15 @@
 /* What products by wgmma of few rows share, whose first operand are rows of b: the constants of an entry, the ring of stages in shared memory and its loads, the scales of b's rows, and what
  * becomes of sums. The bodies that multiply: decoded.cuh, folded.cuh.
  *
- *   warp 8, one thread   empty[s] -> TMA b 2 x [64, 128 of k], a -> full[s]      ring of stages in smem
+ *   warp 8, one thread   empty[s] -> TMA b 2 x [64, a stage's k], a -> full[s]      ring of stages in smem
  *   warps 0 to 7         multiply 16 rows of b each; each warp brings its rows' scales
- *   sums                 reg -> smem -> epilogue -> gmem; of blocks that share k, smem -> gmem, and a launch behind adds them (few_around.cu)
+ *   sums                 reg -> smem -> epilogue -> gmem; of a cluster that shares k, smem of all -> epilogue; of more blocks that share k, smem -> gmem, and a launch behind adds them (few_around.cu)
  *
  * A block of threads computes one tile, or its part of k; two blocks share a multiprocessor where a has few rows, so one's start and end lie under the other's loads. */
 #ifndef KERNELS_GEMM_WGMMA_FEW_CUH
 #define KERNELS_GEMM_WGMMA_FEW_CUH
 
+#include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/gpu/ptx/wgmma.cuh"
 #include "kernels/gemm/rows.cuh"
 #include "kernels/gemm/wgmma/few.h"
@@ -18,8 +19,9 @@
 typedef struct few_shape { int kind, m; } few_shape;
 
 INLINE constexpr int scale_words(const few_shape s) { return FEW_SCALE_WORDS(s.kind); }
-INLINE constexpr int row_bytes(const few_shape s) { return FEW_DEPTH * FEW_BITS(s.kind) / 8; }
-INLINE constexpr int b_bytes(const few_shape s) { return FEW_B_BYTES(s.kind); }
+INLINE constexpr int steps_of_stage(const few_shape s) { return FEW_STEPS(s.kind, s.m); }
+INLINE constexpr int row_bytes(const few_shape s) { return FEW_DEPTH(s.kind, s.m) * FEW_BITS(s.kind) / 8; }
+INLINE constexpr int b_bytes(const few_shape s) { return FEW_B_BYTES(s.kind, s.m); }
 INLINE constexpr int stage_bytes(const few_shape s) { return FEW_STAGE_BYTES(s.kind, s.m); }
 INLINE constexpr int stage_count(const few_shape s) { return FEW_STAGES(s.kind, s.m); }
 
@@ -39,12 +41,12 @@ INLINE few_ring ring_of(const few_shape s) {
 /* The tile of this block: first column of its lower and upper 64 rows of b, and of the result; and its stages of k. */
 typedef struct few_tile { int col, up; schedule_range range; } few_tile;
 
-INLINE few_tile tile_of(const matmul_few_arguments *g) {
+INLINE few_tile tile_of(const matmul_few_arguments *g, const few_shape s) {
     const bool halves = g->epilogue.halving >= 0;
     few_tile tile;
     tile.col = blockIdx.x / g->splits * (halves ? FEW_ROWS / 2 : FEW_ROWS);
     tile.up = tile.col + (halves ? g->epilogue.half : FEW_ROWS / 2);
-    tile.range = schedule_part(g->k / FEW_DEPTH, g->splits, blockIdx.x % g->splits, 1);
+    tile.range = schedule_part((g->k / FEW_STEP + steps_of_stage(s) - 1) / steps_of_stage(s), g->splits, blockIdx.x % g->splits, 1);
     return tile;
 }
 
@@ -60,8 +62,8 @@ INLINE void load_b(const matmul_few_arguments *g, const few_shape s, const few_r
 INLINE void load_a(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, int block, const ring_turn turn) {
     const uint32_t to = ring->data + turn.stage * stage_bytes(s) + b_bytes(s);
 #pragma unroll
-    for (int i = 0; i < (FEW_FOLDS(s.kind) ? 1 : 2); i++)
-        tma_load_2d(to + i * s.m * ROW_BYTES, (const tensor_map *)g->map_a, ring_full(ring->stages, turn.stage), block * FEW_DEPTH + i * CHUNK, 0, TMA_EVICT_LAST);
+    for (int i = 0; i < (FEW_FOLDS(s.kind) ? 1 : 2 * steps_of_stage(s)); i++)
+        tma_load_2d(to + i * s.m * ROW_BYTES, (const tensor_map *)g->map_a, ring_full(ring->stages, turn.stage), block * FEW_DEPTH(s.kind, s.m) + i * CHUNK, 0, TMA_EVICT_LAST);
 }
 
 INLINE void load_all(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile) {
@@ -123,6 +125,25 @@ INLINE void store_results(const matmul_few_arguments *g, const few_shape s, cons
     }
 }
 
+/* The same of a cluster, whose blocks share the pieces: their sums are added in the order of their k. */
+INLINE void store_results_of_cluster(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+    for (int i = warp * g->splits + cluster_rank(); i < s.m / FEW_PIECE * PIECES_ACROSS; i += FEW_WARPS * g->splits) {
+        const few_piece piece = piece_of(&g->epilogue, tile->col, i);
+        float values[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (piece.row >= g->m) break;
+#pragma unroll 4
+        for (int block = 0; block < g->splits; block++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float2 two = ld_cluster_f32x2(cluster_map(sum_place(ring, piece.row + lane / 4 + j % 2 * 8, (j / 2 == 0 ? piece.first : piece.other) + lane % 4 * 2), block));
+                values[2 * j] += two.x, values[2 * j + 1] += two.y;
+            }
+        finish_piece(&g->epilogue, &piece, values, g->m, g->n);
+    }
+}
+
 /* This block's part of the sums. */
 INLINE void store_part(const matmul_few_arguments *g, const few_shape s, const few_ring *ring) {
     float4 *to = (float4 *)g->parts + (int64_t)blockIdx.x * s.m * (FEW_ROWS / 4);
@@ -148,18 +169,43 @@ INLINE void begin_block(const matmul_few_arguments *g, const few_shape s, const 
     __syncthreads();
 }
 
+/* Sums of all blocks of the cluster lie in their shared memory; and nobody reads them any more. All warps come here. */
+INLINE bool is_clustered(const matmul_few_arguments *g) { return g->splits > 1 && g->parts == 0; }
+INLINE void meet_cluster(void) {
+    cluster_arrive();
+    cluster_wait();
+}
+
+/* Warps that have no sums. */
+INLINE void end_beside(const matmul_few_arguments *g) {
+    if (!is_clustered(g)) return;
+    __syncwarp();
+    meet_cluster();
+    meet_cluster();
+}
+
 /* The warp that loads, to its end. */
 INLINE void run_loads(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile) {
     if (elect_one()) load_all(g, s, ring, tile);
     __syncwarp();
     grid_wait();
     grid_release();
+    end_beside(g);
 }
 
 /* The warps that multiply, behind their last product. */
 INLINE void end_tile(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, const few_tile *tile, const float *sums) {
     barrier_sync(1, FEW_WARPS * 32);         /* nobody reads the ring any more */
     leave_sums(s, ring, sums);
+    if (is_clustered(g)) {
+        __syncwarp();
+        meet_cluster();
+        grid_wait();
+        store_results_of_cluster(g, s, ring, tile);
+        __syncwarp();
+        meet_cluster();
+        return;
+    }
     barrier_sync(1, FEW_WARPS * 32);
     grid_wait();
     if (g->splits > 1) store_part(g, s, ring);

@@ -5,8 +5,9 @@
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/wgmma/few.h"
 
-/* Microseconds: of the launches; by entry of a stage, where as many thread blocks run as find room; and of each part that is written and added. alone: what a stage takes of that where no two blocks share a multiprocessor. */
-typedef struct few_times { double start, stage[4], part[4], alone; } few_times;
+/* Microseconds: of the launches; by entry of a step of k, where as many thread blocks run as find room; and of each part that is written and added. alone: what a step takes of that where no two blocks share a multiprocessor.
+ * cluster: what clusters take to add their blocks' sums; 0: there are none. tile: of each tile, once. */
+typedef struct few_times { double start, step[4], part[4], alone, cluster, tile; } few_times;
 
 /* The entries of a kind of products, with room for 16, 32, 64 and, where they have it, 128 rows. */
 typedef struct few_entries {
@@ -17,7 +18,8 @@ typedef struct few_entries {
 
 /* Whether the sizes of a call are taken by products of a kind: NULL, or why not. */
 const char *few_takes(const kernel_run *run, int kind, text *why);
-/* Bytes in front of the parts, where a product has a's rows in the workspace, and a bound of those of all. */
+/* Bytes in front of the parts, where a product has a's rows in the workspace and behind them their factors, and a bound of those of all. */
+int64_t few_factors_at(const kernel_run *run);
 int64_t few_rows_bytes(const kernel_run *run);
 size_t few_parts_bytes(const kernel_run *run);
 double few_seconds(const kernel_run *run, const few_entries *entries);

@@ -220,7 +220,7 @@ INLINE void multiply_all(const matmul_few_arguments *g, const few_shape s, const
 
 INLINE void matmul_folded(const matmul_few_arguments *g, const few_shape s) {
     const few_ring ring = ring_of(s);
-    const few_tile tile = tile_of(g);
+    const few_tile tile = tile_of(g, s);
     const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     begin_block(g, s, &ring);
     if (warp == FEW_WARPS) {
@@ -229,6 +229,7 @@ INLINE void matmul_folded(const matmul_few_arguments *g, const few_shape s) {
     }
     if (warp > FEW_WARPS) {
         make_factors(g, s, &ring, &tile);
+        end_beside(g);
         return;
     }
     float sums[FOLDED_MOST / 2];

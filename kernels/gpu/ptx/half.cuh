@@ -12,6 +12,14 @@ PTX uint32_t half_twice(uint32_t pair, const int which) {
     return twice;
 }
 
+/* Of four e4m3 codes the lower two (which 0) or the upper ones, exactly. */
+PTX uint32_t halves_of_e4m3(uint32_t codes, const int which) {
+    uint32_t pair;
+    if (which == 0) asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}" : "=r"(pair) : "r"(codes));
+    else asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, high;\n}" : "=r"(pair) : "r"(codes));
+    return pair;
+}
+
 PTX void st_shared_u32x2(uint32_t address, uint32_t x, uint32_t y) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory"); }
 
 /* d = a b^T. */

@@ -99,7 +99,10 @@ WGMMA_REGISTERS(16, bf16, 8, "%8, %9, %10, %11", "%12", "%13")
 WGMMA_REGISTERS(32, bf16, 16, "%16, %17, %18, %19", "%20", "%21")
 WGMMA_REGISTERS(64, bf16, 32, "%32, %33, %34, %35", "%36", "%37")
 WGMMA_REGISTERS(128, bf16, 64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_REGISTERS(16, f16, 8, "%8, %9, %10, %11", "%12", "%13")
+WGMMA_REGISTERS(32, f16, 16, "%16, %17, %18, %19", "%20", "%21")
 WGMMA_REGISTERS(64, f16, 32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_REGISTERS(128, f16, 64, "%64, %65, %66, %67", "%68", "%69")
 
 /* The same with b [k,n], see wgmma_descriptor_columns. */
 #define WGMMA_COLUMNS(n, type, count, a, b, accumulates)                                                                                \
