@@ -3,19 +3,24 @@
 #define KERNELS_SAMPLE_CLUSTER_CHUNK_CUH
 
 #include "kernels/gpu/ptx/bulk.cuh"
+#include "kernels/gpu/ptx/ldst.cuh"
+#include "kernels/gpu/ptx/math.cuh"
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/sample/sample_cuda.h"
 #include "op/sampling.h"
 
+#include <stddef.h>
+
 #define LOG2_E 1.44269504f
+#define LARGEST 3.40282347e38f
 
 enum { THREADS = SAMPLE_CLUSTER_THREADS, WARPS = THREADS / 32, DIGIT = 11, BUCKETS = 1 << DIGIT, WORDS = 4, NONE = 0x7fffffff };
-enum { OF_THREAD = BUCKETS / THREADS, LISTED = THREADS / SAMPLE_CLUSTER_BLOCKS };      /* buckets of a thread; candidates of a block at most, so that a thread holds one of all blocks' */
-enum { STEP = THREADS * WORDS, AHEAD = 2, COPY = STEP * AHEAD, COPIES = (SAMPLE_CLUSTER_MOST + COPY - 1) / COPY };   /* ids that a block reads in a step, and that come as one copy */
-static_assert(OF_THREAD == 4, "a thread reads its buckets as one vector");
+enum { OF_THREAD = 4, LISTED = 256 };   /* buckets of a thread that has some; candidates of a row at most, as many of each block; a thread holds one */
+enum { STEP = THREADS * WORDS, COPIES = (SAMPLE_CLUSTER_MOST + STEP - 1) / STEP };   /* ids that a block reads in a step, which come as one copy */
+static_assert(BUCKETS <= OF_THREAD * THREADS, "each bucket has a thread");
 
-/* What a block shows the others; each is written once between two meetings of the cluster. */
+/* What a block shows the others; each is written once between two meetings of the cluster. What is short is written to all of them, so that none waits for it behind the meeting. */
 typedef struct shown { float largest, sum, best, share; uint32_t bad, high, low, count; } shown;
 
 /* What was read: the largest logit and the sum of e^x as they come; the likeliest as they are kept, its id, and about the sum of masses beside it; bad: some are NaN or +inf. */
@@ -29,45 +34,59 @@ typedef struct interval { uint32_t low, high; int shift; bool by_steps; } interv
 
 /* An id that asks what is in front of it. */
 typedef struct pivot { float x; int id; } pivot;
-enum { PIVOTS = 2, ALL = PIVOTS, SUMS };
+enum { PIVOTS = 3, ALL = PIVOTS, SUMS };
 /* Sums of masses, in units: in front of each pivot, and of all ids. */
 typedef struct mass_sums { double of[SUMS]; } mass_sums;
 
+/* The last id that is kept: those of a larger order, of the same one ids up to last. */
+typedef struct cut { uint32_t order; int last; } cut;
+
 typedef struct cluster_room {
-    __align__(16) uint32_t buckets[BUCKETS];
-    unsigned long long of_warp[WARPS], ranks[LISTED];   /* ranks: of candidates, by their scores */
+    union {
+        __align__(16) uint32_t buckets[BUCKETS];
+        int watched[THREADS];     /* fours of the chunk that were listed while it was read */
+    };
+    unsigned long long of_warp[WARPS], ranks[LISTED];   /* ranks: of all blocks' candidates, by their scores */
     float logits[LISTED];         /* theirs */
-    int ids[LISTED];              /* in the chunk */
-    uint64_t piece_full[COPIES];  /* mbarriers: a piece's bytes are there; each is used once */
-    mass_sums of_warps[WARPS], sums[2];
+    int ids[LISTED];              /* of the block's own, in the chunk */
+    uint64_t piece_full[COPIES];  /* mbarriers: the bytes of a step are there; each is used once */
+    mass_sums of_warps[WARPS], sums[2][SAMPLE_CLUSTER_BLOCKS];
     float warp_largest[WARPS], warp_sum[WARPS], warp_best[WARPS], warp_share[WARPS];
+    float best_so_far[2][WARPS], share_so_far[2][WARPS];
     sampling_settings settings;
     float least;                  /* the least heat that min_p keeps */
-    uint64_t seed, draw;
-    reading all;
-    unsigned long long best;
-    shown show[3];
+    __align__(16) uint32_t noise[4 + 2 * PHILOX_ROUNDS];   /* cluster_watch.cuh */
+    float log_sum;                /* of e^x of the row, for the first thread */
+    uint32_t candidates;          /* of a block at most */
+    double all;                   /* of masses, exactly */
+    uint64_t data;                /* gmem: the chunk */
+    float over;                   /* 1 / temperature */
+    bool divides;                 /* heats are computed by it */
+    cut end;                      /* of what is read there */
+    shown show[3], read_by[SAMPLE_CLUSTER_BLOCKS];
     pivot pivots[PIVOTS];
     found cut;
-    uint32_t edges[2], listed;    /* listed: candidates, also those for which there was no room */
+    uint32_t edges[2], listed, watching, listed_by[SAMPLE_CLUSTER_BLOCKS];   /* how many there are in the lists, also those for which there was no room */
 } cluster_room;
 static_assert(sizeof(cluster_room) <= SAMPLE_CLUSTER_ROOM, "the host counts with so much");
 
 /* A block's part of a row. */
 typedef struct sample_chunk {
-    void *kept;                   /* smem [here] */
+    void *kept;                   /* smem [near] */
+    uint32_t kept_address, room_address;
     int format;                   /* of kept */
     cluster_room *room;
     int64_t picked;
-    int first, here;              /* ids */
-    int copied;                   /* ids that the copy engine brings; 0: none */
-    uint32_t rank, blocks;
+    int first, here, near;        /* ids; near: those from the first on that are kept. Others are read where they lie */
+    int copied;                   /* ids that bulk copies bring; 0: none */
     float largest;
-    float over, scale;            /* 1 / temperature, and what makes of a difference of logits a power of two; 0 where the likeliest is asked for */
-    bool divides;                 /* heats are computed by over */
+    float scale;                  /* what makes of a difference of logits a power of two; 0 where the likeliest is asked for */
 } sample_chunk;
 
-INLINE int64_t row_of(const sample_chunk *c) { return blockIdx.x / c->blocks; }
+/* Its number, of which the compiler makes nothing in front of loops, as registers are few. */
+INLINE int thread(void) { return anew((int)threadIdx.x); }
+
+INLINE int64_t row_of(const sample_chunk *c) { return blockIdx.x / cluster_blocks(); }
 
 INLINE void meet(void) {
     cluster_arrive();
@@ -75,6 +94,16 @@ INLINE void meet(void) {
 }
 
 INLINE uint32_t word_of_block(const void *place, uint32_t rank) { return __float_as_uint(ld_cluster_f32(cluster_map(shared_address(place), rank))); }
+
+/* The address of the same place in another block. */
+INLINE uint32_t place_of_block(const void *place, uint32_t rank) { return cluster_map(shared_address(place), rank); }
+
+INLINE void show_word(uint32_t place, uint32_t word) { st_cluster_f32(place, __uint_as_float(word)); }
+
+INLINE void show_words(uint32_t place, unsigned long long words) {
+    show_word(place, (uint32_t)words);
+    show_word(place + 4, (uint32_t)(words >> 32));
+}
 
 INLINE unsigned long long rank_of(float x, int id) { return (unsigned long long)sampling_order(x) << 32 | (0xffffffffu - (uint32_t)id); }
 INLINE int id_of(unsigned long long rank) { return (int)(0xffffffffu - (uint32_t)rank); }
@@ -97,7 +126,7 @@ INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long
     }
     meet();
     x = 0;
-    for (uint32_t i = 0; i < c->blocks; i++) {
+    for (uint32_t i = 0; i < cluster_blocks(); i++) {
         const unsigned long long other = (unsigned long long)word_of_block(&room->show[place].high, i) << 32 | word_of_block(&room->show[place].low, i);
         x = other > x ? other : x;
     }
@@ -114,7 +143,41 @@ INLINE unsigned long long block_most(const sample_chunk *c, unsigned long long x
 
 INLINE bool adjusts_logits(const sample_arguments *a) { return a->bias.data != 0 || a->mask.data != 0 || a->counts.data != 0; }
 
+INLINE bool is_in_front(const cut *end, float x, int id) {
+    const uint32_t order = sampling_order(x);
+    return order > end->order || (order == end->order && id <= end->last);
+}
+
+/* Four logits from memory, -inf behind the last: 16 bytes at a time where they lie so. */
+INLINE void load_four(const int format, const sample_chunk *c, int at, int here, float *x) {
+    const uint64_t data = c->room->data;
+    const bool in_words = data % (WORDS * (format == CUDA_f32 ? 4 : 2)) == 0;
+    if (in_words && at + WORDS <= here && format == CUDA_f32) {
+        const float4 four = ((const float4 *)data)[at / WORDS];
+        x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+    } else if (in_words && at + WORDS <= here) {
+        const uint2 four = ((const uint2 *)data)[at / WORDS];
+        unpack_pair(format, four.x, x);
+        unpack_pair(format, four.y, x + 2);
+    } else {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) x[i] = at + i < here ? element_at(format, data, at + i) : -INFINITE;
+    }
+}
+
+/* Four logits that are not kept. */
+INLINE void far_four(const sample_chunk *c, int at, float *x) {
+    load_four(c->format, c, at, c->here, x);
+    if (c->room->end.order == 0) return;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) x[i] = is_in_front(&c->room->end, x[i], c->first + at + i) ? x[i] : -INFINITE;
+}
+
 INLINE float kept_at(const sample_chunk *c, int i) {
+    if (i >= c->near) {
+        const float x = element_at(c->format, c->room->data, i);
+        return is_in_front(&c->room->end, x, c->first + i) ? x : -INFINITE;
+    }
     if (c->format == CUDA_f32) return ((const float *)c->kept)[i];
     const uint16_t bits = ((const uint16_t *)c->kept)[i];
     return c->format == CUDA_bf16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
@@ -130,26 +193,63 @@ INLINE void keep_four(const sample_chunk *c, int at, const float *x) {
     else ((uint2 *)c->kept)[at / WORDS] = make_uint2(pack_pair(c->format, x[0], x[1]), pack_pair(c->format, x[2], x[3]));
 }
 
-/* Four logits that the copy engine has brought. */
+/* Four logits that are kept. */
 INLINE void load_kept(const int format, const sample_chunk *c, int at, float *x) {
     if (format == CUDA_f32) {
-        const float4 four = ((const float4 *)c->kept)[at / WORDS];
-        x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+        const uint4 four = ld_shared_u32x4(c->kept_address + (uint32_t)at * 4);
+        x[0] = __uint_as_float(four.x), x[1] = __uint_as_float(four.y), x[2] = __uint_as_float(four.z), x[3] = __uint_as_float(four.w);
     } else {
-        const uint2 four = ((const uint2 *)c->kept)[at / WORDS];
-        unpack_pair(format, four.x, x);
-        unpack_pair(format, four.y, x + 2);
+        const float2 four = ld_shared_f32x2(c->kept_address + (uint32_t)at * 2);
+        unpack_pair(format, __float_as_uint(four.x), x);
+        unpack_pair(format, __float_as_uint(four.y), x + 2);
     }
 }
 
-/* Four logits that are kept in shared memory, -inf behind the last. */
-INLINE void kept_four(const sample_chunk *c, int at, float *x) {
-    if (at + WORDS <= c->here) {
+/* Of those that are kept, -inf behind the last. */
+INLINE void near_four(const sample_chunk *c, int at, float *x) {
+    if (at + WORDS <= c->near) {
         load_kept(c->format, c, at, x);
         return;
     }
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) x[i] = at + i < c->here ? kept_at(c, at + i) : -INFINITE;
+    for (int i = 0; i < WORDS; i++) x[i] = at + i < c->near ? kept_at(c, at + i) : -INFINITE;
+}
+
+INLINE void kept_four(const sample_chunk *c, int at, float *x) {
+    if (at < c->near) near_four(c, at, x);
+    else far_four(c, at, x);
+}
+
+/* A thread's fours, those that are kept and others in turns, as many steps in all threads; one that is not kept is asked for while the one in front of it is used. */
+typedef struct walk { int own, near, far, step; float next[WORDS]; } walk;
+
+INLINE walk begin_walk(const sample_chunk *c) {
+    walk w = {thread() * WORDS, 0, c->near, 0, {0}};
+    if (w.far < c->here) far_four(c, w.far + w.own, w.next);
+    return w;
+}
+
+INLINE bool has_step(const sample_chunk *c, const walk *w) { return w->near < c->near || w->far < c->here; }
+
+/* Is the next four one that is kept? */
+INLINE bool is_near(const sample_chunk *c, const walk *w) { return w->near < c->near && (w->step % 2 == 0 || w->far >= c->here); }
+
+/* Where it lies: near_step first, and then its logits; or far_step, with them. */
+INLINE int near_step(walk *w) {
+    const int at = w->near + w->own;
+    w->near += STEP;
+    w->step++;
+    return at;
+}
+
+INLINE int far_step(const sample_chunk *c, walk *w, float *x) {
+    const int at = w->far + w->own;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) x[i] = w->next[i];
+    w->far += STEP;
+    w->step++;
+    if (w->far < c->here) far_four(c, at + STEP, w->next);
+    return at;
 }
 
 /* The number that orders as the logits do, back to the logit. */

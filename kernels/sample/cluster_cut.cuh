@@ -4,27 +4,20 @@
 
 #include "kernels/sample/cluster_chunk.cuh"
 
-#define LARGEST 3.40282347e38f
 enum { LOWEST = 1 << 23 };            /* the order of the lowest finite number */
-
-/* The last id that is kept: those of a larger order, of the same one ids up to last. */
-typedef struct cut { uint32_t order; int last; } cut;
-
-INLINE bool is_in_front(const cut *end, float x, int id) {
-    const uint32_t order = sampling_order(x);
-    return order > end->order || (order == end->order && id <= end->last);
-}
 
 /* What lies behind the cut is out from here on. Each thread looks at the ids that it reads later. */
 INLINE void drop_behind(const sample_chunk *c, const cut *end) {
+    if (threadIdx.x == 0) c->room->end = *end;
 #pragma unroll 1
-    for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
+    for (int at = thread() * WORDS; at < c->near; at += STEP) {
         float x[WORDS];
-        kept_four(c, at, x);
+        near_four(c, at, x);
 #pragma unroll
         for (int i = 0; i < WORDS; i++)
             if (x[i] > -INFINITE && !is_in_front(end, x[i], c->first + at + i)) keep(c, at + i, -INFINITE);
     }
+    __syncthreads();                  /* all see the end of what is not kept */
 }
 
 /* How many steps a logit is below the largest. The difference, its product and what is cut off each are monotone in x. */
@@ -50,7 +43,7 @@ INLINE void clear_buckets(const sample_chunk *c) {
 INLINE void fill_buckets(const sample_chunk *c, const interval *in, float steps) {
     clear_buckets(c);
 #pragma unroll 1
-    for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
+    for (int at = thread() * WORDS; at < c->here; at += STEP) {
         float x[WORDS];
         kept_four(c, at, x);
 #pragma unroll
@@ -66,10 +59,11 @@ INLINE void fill_buckets(const sample_chunk *c, const interval *in, float steps)
 
 /* The thread's buckets of all blocks, the largest first. */
 INLINE void add_buckets(const sample_chunk *c, uint32_t *sums) {
-    const int first = BUCKETS - OF_THREAD * ((int)threadIdx.x + 1);
+    const int first = BUCKETS - OF_THREAD * (thread() + 1);
 #pragma unroll
     for (int i = 0; i < OF_THREAD; i++) sums[i] = 0;
-    for (uint32_t block = 0; block < c->blocks; block++) {
+    if (first < 0) return;
+    for (uint32_t block = 0; block < cluster_blocks(); block++) {
         const float4 four = ld_cluster_f32x4(cluster_map(shared_address(&c->room->buckets[first]), block));
         const uint32_t of_block[OF_THREAD] = {__float_as_uint(four.w), __float_as_uint(four.z), __float_as_uint(four.y), __float_as_uint(four.x)};
 #pragma unroll
@@ -99,7 +93,7 @@ INLINE int find_tie(const sample_chunk *c, uint32_t order, uint32_t wanted) {
     before = in_front(c, own);
     if (threadIdx.x == THREADS - 1) c->room->show[2].count = before + own;
     meet();
-    for (uint32_t i = 0; i < c->rank; i++) before += word_of_block(&c->room->show[2].count, i);
+    for (uint32_t i = 0; i < cluster_rank(); i++) before += word_of_block(&c->room->show[2].count, i);
     if (before < wanted && before + own >= wanted) {
         int last = first;
         for (int i = first; before < wanted; i++) {
@@ -110,7 +104,7 @@ INLINE int find_tie(const sample_chunk *c, uint32_t order, uint32_t wanted) {
     }
     meet();
     int last = -1;
-    for (uint32_t i = 0; i < c->blocks; i++) last = max(last, (int)word_of_block(&c->room->cut.last, i));
+    for (uint32_t i = 0; i < cluster_blocks(); i++) last = max(last, (int)word_of_block(&c->room->cut.last, i));
     return last;
 }
 
@@ -153,6 +147,8 @@ INLINE found find_bucket(const sample_chunk *c, uint32_t before, uint32_t wanted
     meet();                           /* all have read the buckets, too */
     return c->room->cut;
 }
+
+INLINE bool keeps_first(const sample_arguments *a, const sample_chunk *c) { return c->room->settings.top_k >= 1 && c->room->settings.top_k < (float)a->count; }
 
 /* Keeps so many ids from the front on, or all where there are fewer. First, buckets are equal steps below the largest logit, as the upper bits of most ids of a row are alike and their additions would
  * wait for each other. Where steps do not reach wanted, the cut is behind them. Then the orders of the bucket that has the cut are divided, until there is one or all that are in it are wanted. */

@@ -3,7 +3,7 @@
 #ifndef KERNELS_SAMPLE_CLUSTER_SHARE_CUH
 #define KERNELS_SAMPLE_CLUSTER_SHARE_CUH
 
-#include "kernels/sample/cluster_chunk.cuh"
+#include "kernels/sample/cluster_watch.cuh"
 
 #define MASS_OFF 4e-5                  /* more than the share by which a sum of fast masses is off; and each is up to a unit more, as units are cut off */
 
@@ -11,9 +11,9 @@
  * rounded once (Markstein, IBM J. Res. Dev. 34, 1990). */
 INLINE float heat_of(const sample_chunk *c, float x) {
     const float t = c->room->settings.temperature, a = SAMPLING_SUB(x, c->largest);
-    if (!c->divides) return SAMPLING_DIV(a, t);
-    const float q = SAMPLING_MUL(a, c->over), near = fmaf(fmaf(-q, t, a), c->over, q);
-    return fmaf(fmaf(-near, t, a), c->over, near);
+    if (!c->room->divides) return SAMPLING_DIV(a, t);
+    const float q = SAMPLING_MUL(a, c->room->over), near = fmaf(fmaf(-q, t, a), c->room->over, q);
+    return fmaf(fmaf(-near, t, a), c->room->over, near);
 }
 
 /* Differences of logits are then 0 or at least 2^-54, and at most 2^61. */
@@ -28,42 +28,55 @@ INLINE float fast_mass(const sample_chunk *c, float x) { return ex2((x - c->larg
 /* The number next below: what is above it is at least x. */
 INLINE float below(float x) { return logit_of_order(sampling_order(x) - 1 - (x == 0)); }
 
-/* Of the thread's ids, by fast arithmetic. A four that ends before a pivot has equal ones in front of it, others have not; but for the pivot's own. */
-INLINE mass_sums sum_fast(const sample_chunk *c, const pivot *pivots) {
-    float less[PIVOTS], sums[SUMS] = {0};
-    mass_sums result;
+/* Of a four. One that ends before a pivot has equal ones in front of it, others have not; but for the pivot's own. */
+INLINE void sum_four(const sample_chunk *c, const pivot *pivots, const float *less, int at, const float *x, float *sums) {
+    float above[PIVOTS];
+#pragma unroll
+    for (int k = 0; k < PIVOTS; k++) above[k] = c->first + at + WORDS <= pivots[k].id ? less[k] : pivots[k].x;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        const float mass = fast_mass(c, x[i]);
+        sums[ALL] += mass;
+#pragma unroll
+        for (int k = 0; k < PIVOTS; k++)
+            if (x[i] > above[k]) sums[k] += mass;
+    }
+}
+
+/* Of the thread's ids, by fast arithmetic. */
+INLINE void sum_fast(const sample_chunk *c, const pivot *pivots, float *sums) {
+    float less[PIVOTS];
+    walk w = begin_walk(c);
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) sums[k] = 0;
 #pragma unroll
     for (int k = 0; k < PIVOTS; k++) less[k] = below(pivots[k].x);
 #pragma unroll 1
-    for (int at = (int)threadIdx.x * WORDS; at < c->here; at += STEP) {
-        float x[WORDS], above[PIVOTS];
-        kept_four(c, at, x);
-#pragma unroll
-        for (int k = 0; k < PIVOTS; k++) above[k] = c->first + at + WORDS <= pivots[k].id ? less[k] : pivots[k].x;
-#pragma unroll
-        for (int i = 0; i < WORDS; i++) {
-            const float mass = fast_mass(c, x[i]);
-            sums[ALL] += mass;
-#pragma unroll
-            for (int k = 0; k < PIVOTS; k++) sums[k] += x[i] > above[k] ? mass : 0;
+    while (has_step(c, &w)) {
+        float x[WORDS];
+        int at;
+        if (is_near(c, &w)) {
+            at = near_step(&w);
+            near_four(c, at, x);
+        } else {
+            at = far_step(c, &w, x);
         }
+        sum_four(c, pivots, less, at, x, sums);
     }
 #pragma unroll
     for (int k = 0; k < PIVOTS; k++) {
-        const int at = pivots[k].id - c->first, four = at / WORDS * WORDS;
+        const pivot p = c->room->pivots[k];
+        const int at = p.id - c->first, four = at / WORDS * WORDS;
         if (at < 0 || at >= c->here || (uint32_t)four / WORDS % THREADS != threadIdx.x) continue;
-        for (int i = four; i < at; i++) sums[k] += kept_at(c, i) == pivots[k].x ? fast_mass(c, pivots[k].x) : 0;
+        for (int i = four; i < at; i++) sums[k] += kept_at(c, i) == p.x ? fast_mass(c, p.x) : 0;
     }
-#pragma unroll
-    for (int k = 0; k < SUMS; k++) result.of[k] = (double)(sums[k] * SAMPLING_MASS_UNITS);
-    return result;
 }
 
 /* As they are defined. */
 INLINE mass_sums sum_exactly(const sample_chunk *c, const pivot *pivots) {
     mass_sums sums = {{0}};
 #pragma unroll 1
-    for (int i = threadIdx.x; i < c->here; i += THREADS) {
+    for (int i = thread(); i < c->here; i += THREADS) {
         const float x = kept_at(c, i);
         if (!(x > -INFINITE)) continue;
         const double mass = (double)sampling_mass(heat_of(c, x));
@@ -74,38 +87,40 @@ INLINE mass_sums sum_exactly(const sample_chunk *c, const pivot *pivots) {
     return sums;
 }
 
-INLINE double warp_total(const int lanes, double x) {
+INLINE double warp_total(double x) {
 #pragma unroll
-    for (int step = lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
     return x;
-}
-
-INLINE double double_of_block(const double *place, uint32_t rank) {
-    const uint32_t *words = (const uint32_t *)place;
-    return __longlong_as_double((long long)((unsigned long long)word_of_block(words + 1, rank) << 32 | word_of_block(words, rank)));
 }
 
 /* Of all blocks, to all threads. turn: another one each time, as blocks read what others show until they meet again. */
 INLINE mass_sums gather_masses(const sample_chunk *c, const pivot *pivots, bool exact, int turn) {
     cluster_room *room = c->room;
-    mass_sums sums = exact ? sum_exactly(c, pivots) : sum_fast(c, pivots);
-    const int lane = (int)threadIdx.x % 32;
+    const int own = thread(), lane = own % 32, warp = own / 32;
+    mass_sums sums;
+    if (exact) {
+        sums = sum_exactly(c, pivots);
 #pragma unroll
-    for (int k = 0; k < SUMS; k++) {
-        const double of_warp = warp_total(32, sums.of[k]);
-        if (lane == 0) room->of_warps[threadIdx.x / 32].of[k] = of_warp;
+        for (int k = 0; k < SUMS; k++) sums.of[k] = warp_total(sums.of[k]);
+    } else {
+        float fast[SUMS];
+        sum_fast(c, pivots, fast);
+#pragma unroll
+        for (int k = 0; k < SUMS; k++) sums.of[k] = (double)(warp_sum_f32(fast[k]) * SAMPLING_MASS_UNITS);
     }
+    if (lane == 0) room->of_warps[warp] = sums;
     __syncthreads();
-    if (threadIdx.x < 32) {
-#pragma unroll
-        for (int k = 0; k < SUMS; k++) {
-            const double of_block = warp_total(WARPS, room->of_warps[lane % WARPS].of[k]);
-            if (lane == 0) room->sums[turn % 2].of[k] = of_block;
-        }
+    if (warp < SUMS) {
+        const double of_block = warp_total(room->of_warps[lane].of[warp]);
+        if (lane < (int)cluster_blocks()) show_words(place_of_block(&room->sums[turn % 2][cluster_rank()].of[warp], (uint32_t)lane), (unsigned long long)__double_as_longlong(of_block));
     }
     meet();
 #pragma unroll
-    for (int k = 0; k < SUMS; k++) sums.of[k] = __shfl_sync(~0u, warp_total(SAMPLE_CLUSTER_BLOCKS, lane < (int)c->blocks ? double_of_block(&room->sums[turn % 2].of[k], (uint32_t)lane) : 0), 0);
+    for (int k = 0; k < SUMS; k++) sums.of[k] = room->sums[turn % 2][0].of[k];
+    for (uint32_t i = 1; i < cluster_blocks(); i++) {
+#pragma unroll
+        for (int k = 0; k < SUMS; k++) sums.of[k] += room->sums[turn % 2][i].of[k];
+    }
     return sums;
 }
 

@@ -12,54 +12,55 @@ const char *sample_cuda_reject(const kernel_problem *problem, text *why) {
     return dim_is_constant(problem->in[SAMPLE_LOGITS]->dims[1], &count) && count <= INT32_MAX - CUDA_THREADS ? NULL : "the number of words is not known, or it does not fit in 32 bits";
 }
 
-/* Between what 64 rows of 151,936 words took by clusters: 27 us for the likeliest on an H100, 80 to 92 with top_p on an H200, in forms before this one, which
- * was not measured (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
-double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.04, 0.2); }
+/* Between what 64 rows of 151,936 words take an H200 for the likeliest and with top_p (bench/results/h200/sample.md). Which of them is asked for is not known yet. */
+double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.04, 0.28); }
 
 size_t sample_cuda_workspace(const kernel_run *run) {
     (void)run;
     return 0;
 }
 
-/* Logits are kept as they come where nothing changes them. */
-static int64_t kept_bytes(const op_call *call) {
+static bool adjusts_logits(const op_call *call) {
     for (int i = SAMPLE_COUNTS; i < call->n_in; i++)
-        if (call->in[i] != NULL) return sizeof(float);
-    return call->in[SAMPLE_LOGITS]->format == DW_FORMAT_f32 ? sizeof(float) : sizeof(uint16_t);
+        if (call->in[i] != NULL) return true;
+    return false;
 }
 
-/* Fitted to one H200 of 2026-11-29 (README.md): what a cluster takes to begin and to end, and to meet; ids that one block reads in a nanosecond, and that all of a multiprocessor do. */
-#define BEGIN_S 5e-6
+/* Logits are kept as they come where nothing changes them. */
+static int64_t kept_bytes(const op_call *call) { return adjusts_logits(call) || call->in[SAMPLE_LOGITS]->format == DW_FORMAT_f32 ? sizeof(float) : sizeof(uint16_t); }
+
+/* Fitted to one H200 of 2026-11-29 (README.md): what a cluster takes to begin and to end, and to meet; ids that a block goes over in a second, and those that it does not keep, which it reads again. */
+#define BEGIN_S 4.2e-6
 #define MEET_S 1e-6
-#define BLOCK_IDS_PER_S 5e9
-#define IDS_PER_S 9e9
-/* Of a chip's multiprocessors, those that clusters of more than two blocks find, a block on each: a cluster lies within a group of some 14 to 18 of them. 64 rows of 4 blocks, two to a multiprocessor,
- * take another round than 64 of 3, 32 rows of 8 another than 32 of 7. */
+#define IDS_PER_S 6.5e9
+#define FAR_IDS_PER_S 6e9
+/* Of a chip's multiprocessors, those that clusters of more than two blocks find: a cluster lies within a group of some 14 to 18 of them. */
 #define FOUND 0.88
 
-/* Rows come in rounds of as many as find room, the last of which has what is left. */
-static double cluster_seconds(const kernel_run *run, int64_t rows, int64_t blocks, int64_t of_block, int64_t bytes) {
-    const int64_t fit = (int64_t)run->chip->shared_bytes / bytes, room = fit < SAMPLE_CLUSTER_TOGETHER ? fit : SAMPLE_CLUSTER_TOGETHER;
-    const double units = (double)run->chip->units, beside = fmax(1, floor(units * (blocks > 2 ? FOUND : 1) / (double)blocks)), once = beside * (double)room;
-    const double begin_s = BEGIN_S + (blocks > 1 ? MEET_S : 0), alone_s = (double)of_block / BLOCK_IDS_PER_S, shared_s = (double)(room * of_block) / IDS_PER_S, full_s = fmax(alone_s, shared_s);
-    const double rounds = floor((double)rows / once), left = (double)rows - rounds * once;
-    return rounds * (begin_s + full_s) + (left == 0 ? 0 : begin_s + (left > beside ? full_s : alone_s));
+/* A block of a cluster: ids, and those that it keeps. */
+typedef struct division { int64_t blocks, chunk, kept; } division;
+
+/* Rows come in rounds of as many as find room. */
+static double cluster_seconds(const kernel_run *run, int64_t rows, const division *d) {
+    const double beside = fmax(1, floor((double)run->chip->units * (d->blocks > 2 ? FOUND : 1) / (double)d->blocks)), rounds = ceil((double)rows / beside);
+    return rounds * (BEGIN_S + (d->blocks > 1 ? MEET_S : 0) + (double)d->chunk / IDS_PER_S + (double)(d->chunk - d->kept) / FAR_IDS_PER_S);
 }
 
-/* How a row is divided among the blocks of a cluster, of equals the most; 0: it is too long for their shared memory, or there are no clusters. */
-static int64_t cluster_of(const kernel_run *run, int32_t *chunk) {
-    const int64_t count = run->call.in[SAMPLE_LOGITS]->dims[1], rows = kernel_rows_beside(run, run->call.in[SAMPLE_LOGITS]->dims[0]), kept = kept_bytes(&run->call);
+/* How a row is divided among the blocks of a cluster, of equals the most; blocks 0: it is too long, or there are no clusters. What bias, masks and counts make of logits must be kept; of others half at least is. */
+static division cluster_of(const kernel_run *run) {
+    const int64_t count = run->call.in[SAMPLE_LOGITS]->dims[1], rows = kernel_rows_beside(run, run->call.in[SAMPLE_LOGITS]->dims[0]);
+    const int64_t room = ((int64_t)run->chip->shared_bytes - SAMPLE_CLUSTER_ROOM) / kept_bytes(&run->call) / 8 * 8, most = room < SAMPLE_CLUSTER_MOST ? room : SAMPLE_CLUSTER_MOST;
     double least = INFINITY;
-    int64_t best = 0;
-    if (!chip_has(run->chip, CHIP_tma) || count == 0) return 0;
+    division best = {0};
+    if (!chip_has(run->chip, CHIP_tma) || count == 0) return best;
     for (int64_t blocks = SAMPLE_CLUSTER_BLOCKS; blocks >= 1; blocks--) {
-        const int64_t of_block = base_ceil_div(base_ceil_div(count, blocks), 8) * 8, bytes = of_block * kept + SAMPLE_CLUSTER_ROOM;
-        if (bytes > (int64_t)run->chip->shared_bytes || of_block > SAMPLE_CLUSTER_MOST) continue;
-        const double seconds = cluster_seconds(run, rows, blocks, of_block, bytes);
+        const int64_t chunk = base_ceil_div(base_ceil_div(count, blocks), 8) * 8;
+        const division d = {blocks, chunk, chunk < most ? chunk : most};
+        if (chunk > (adjusts_logits(&run->call) ? most : 2 * most)) continue;
+        const double seconds = cluster_seconds(run, rows, &d);
         if (seconds >= least) continue;
         least = seconds;
-        best = blocks;
-        *chunk = (int32_t)of_block;
+        best = d;
     }
     return best;
 }
@@ -81,8 +82,8 @@ dw_status sample_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
         if (i >= SAMPLE_COUNTS) arguments->picked_rows = call->in[i]->dims[0];
     }
     for (int i = 0; i < call->n_out; i++) cuda_take_array(&launch, run, KERNEL_RESULT + i, results[i]);
-    const int64_t blocks = cluster_of(run, &arguments->chunk);
-    if (blocks == 0) {
+    const division d = cluster_of(run);
+    if (d.blocks == 0) {
         cuda_grid_items(&launch, arguments->rows * CUDA_THREADS);
         return launcher->add(launcher, &launch);
     }
@@ -91,9 +92,11 @@ dw_status sample_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     launch.entry = format == DW_FORMAT_f32 ? "sample_cluster_f32" : format == DW_FORMAT_bf16 ? "sample_cluster_bf16" : "sample_cluster_f16";
     launch.overlaps = true;
     launch.block[0] = SAMPLE_CLUSTER_THREADS;
-    launch.cluster[0] = (uint32_t)blocks;
+    launch.cluster[0] = (uint32_t)d.blocks;
     launch.cluster[1] = launch.cluster[2] = 1;
-    launch.shared_bytes = (uint32_t)(arguments->chunk * kept_bytes(call));
-    cuda_grid(&launch, arguments->rows * blocks, 1, 1);
+    launch.shared_bytes = (uint32_t)(d.kept * kept_bytes(call));
+    arguments->chunk = (int32_t)d.chunk;
+    arguments->kept = (int32_t)d.kept;
+    cuda_grid(&launch, arguments->rows * d.blocks, 1, 1);
     return launcher->add(launcher, &launch);
 }

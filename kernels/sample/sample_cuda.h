@@ -4,15 +4,15 @@
 
 #include "kernels/gpu/arguments.h"
 
-/* By clusters (sample_cluster.cu): threads of a block; blocks that share a row at most, and that a multiprocessor has registers for; ids of a block at most; and what it needs of shared memory beside its ids. */
-enum { SAMPLE_CLUSTER_THREADS = 512, SAMPLE_CLUSTER_BLOCKS = 8, SAMPLE_CLUSTER_TOGETHER = 2, SAMPLE_CLUSTER_MOST = (1 << 16) - 8, SAMPLE_CLUSTER_ROOM = 12 << 10 };
+/* By clusters (sample_cluster.cu): threads of a block, which has a multiprocessor to itself; blocks that share a row at most; ids that a block keeps at most; and what it needs of shared memory beside them. */
+enum { SAMPLE_CLUSTER_THREADS = 1024, SAMPLE_CLUSTER_BLOCKS = 8, SAMPLE_CLUSTER_MOST = 1 << 17, SAMPLE_CLUSTER_ROOM = 16 << 10 };
 
 typedef struct sample_arguments {
     cuda_array logits, settings, draw;
     cuda_array row, counts, bias, mask;           /* data 0: absent */
     cuda_array ids, logs, best_ids, best_logs;
     int64_t rows, count, length, picked_rows, mask_words;
-    int32_t chunk;                                /* ids of a block of a cluster, a multiple of 4 */
+    int32_t chunk, kept;                          /* ids of a block of a cluster, and those that it keeps at most; multiples of 8 */
 } sample_arguments;
 
 #endif

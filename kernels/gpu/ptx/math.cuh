@@ -16,6 +16,13 @@ PTX float held(float x) {
     return x;
 }
 
+/* All 64 bits of a product. */
+PTX uint64_t mul_wide(uint32_t x, uint32_t y) {
+    uint64_t z;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(z) : "r"(x), "r"(y));
+    return z;
+}
+
 /* 2^x to 2 ulp; denormal results are 0. */
 PTX float ex2(float x) {
     float y;
