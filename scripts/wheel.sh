@@ -22,6 +22,9 @@ elif [ -f build/CMakeCache.txt ]; then
     cmake --build build --target dw_images >/dev/null
     images=--config-settings=cmake.define.DEEPWELL_FATBINS=$PWD/build/images
 fi
+# The compiler by the name that the build has for it: ccache tells cc from gcc, and would compile all of it again.
+compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' build/CMakeCache.txt 2>/dev/null || true)
+[ -z "${CC:-}" ] && [ -n "$compiler" ] && export CC="$compiler"
 rm -rf "$tools/made" "$place"/deepwell-*.whl
 nice "$tools/venv/bin/pip" wheel -q --no-deps --config-settings=build-dir="$tools/build" $images -w "$tools/made" . >"$tools/log" 2>&1 || { cat "$tools/log" >&2; exit 1; }
 if [ -n "$plain" ]; then
