@@ -75,21 +75,24 @@ INLINE void take_key_scale(const attention_wgmma_arguments *g, const attention_s
     rows->next_key_scale = key_scale_at(g, s, rows, block + 1);
 }
 
-/* Scores of keys that are hidden become -inf, where thread blocks stay and look up what queries see. Few blocks are not seen as a whole by all of a warp's rows, so what each row sees lies in shared memory: of the
- * warp, rows->start has the first slot and the end of what all of them see of the first segment. row: the thread's first. */
-INLINE void hide_walked(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, const attention_walk *walk, int row, float *scores) {
-    const int first = walk->block * s.keys;
-    if (agreed(walk->index == 0 && first >= rows->start[0] && first + s.keys <= rows->start[1])) return;
+/* Scores of keys that are hidden become -inf, where thread blocks stay and look up what queries see. Few blocks are not seen as a whole by all of the tile's rows, so what each row sees lies in shared memory. row: the
+ * thread's first. */
+INLINE void hide_walked(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_walk *walk, int row, float *scores) {
+    if (agreed(walk->note == WHOLE_BLOCK)) return;
+    const int slots = (int)g->call.keys, first = walk->block * s.keys;
     const attention_segment segment = load_segment(m.segments, walk->index);
     attention_rows own;
     int counts[2];
+    bool all = first + s.keys <= slots;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const attention_view view = load_view(m.rows, row + 8 * half);
         own.start[half] = view.start;
         counts[half] = row + 8 * half >= segment.first && row + 8 * half < segment.end ? view.count : 0;
+        all = all && distance(view.start, first, slots) + s.keys <= counts[half];
     }
-    hide_keys(&g->call, s, &own, counts, first, false, scores);
+    hide_keys(&g->call, s, &own, counts, first, !agreed(!all), scores);
+    if (g->call.page != 0) hide_absent(&g->call, s, walk->note | ~NOT_WHOLE, scores);
 }
 
 /* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
@@ -98,8 +101,7 @@ INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, a
                   uint32_t biases, float *scores, attention_exponents *exponents) {
     const attention_arguments *p = &g->call;
     if (walks(s)) {
-        hide_walked(g, s, m, rows, walk, row, scores);
-        if (p->page != 0) hide_absent(p, s, walk->note, scores);
+        hide_walked(g, s, m, walk, row, scores);
         raise_rows(s, p->scale * LOG2_E, rows, scores, exponents);
         return;
     }
@@ -155,10 +157,15 @@ INLINE bool reads_late(const attention_shape s) { return s.scores == ATTENTION_P
 
 /* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
 INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
+    if (walks(s)) {
+        if (agreed(walk->left == 0)) return false;
+        ring_wait_full(m.k_ring, *turn);
+        return true;
+    }
     if (!has_notes(s)) {
         if (!walk->done) ring_wait_full(m.k_ring, *turn);
         if (!reads_late(s) && s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
-        return s.stays ? agreed(!walk->done) : !walk->done;
+        return !walk->done;
     }
 #pragma unroll 1
     for (;;) {
@@ -172,20 +179,34 @@ INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape
     }
 }
 
-/* Of keys in pages: which pieces of the block are there. */
+/* Of keys in pages: which pieces of the block are there; where thread blocks stay and look up what queries see, also which block it is. */
 INLINE void read_pieces(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_walk *walk, ring_turn turn) {
-    if (reads_late(s) && s.paged && g->call.page != 0) walk->note = ld_shared_u32(m.notes + 4 * turn.stage);
+    if (walks(s)) {
+        const uint32_t place = ld_shared_u32(m.notes + note_bytes(s) * turn.stage + 4);
+        walk->note = ld_shared_u32(m.notes + note_bytes(s) * turn.stage);
+        walk->block = (int)(place >> PLACE_SEGMENT_BITS);
+        walk->index = (int)(place & ((1u << PLACE_SEGMENT_BITS) - 1));
+    } else if (reads_late(s) && s.paged && g->call.page != 0) {
+        walk->note = ld_shared_u32(m.notes + 4 * turn.stage);
+    }
 }
 
 INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
-    if (has_notes(s)) walk->index++;
+    if (walks(s)) walk->left--;
+    else if (has_notes(s)) walk->index++;
     else walk_next(walk, m);
+}
+
+/* The turn before this one. */
+INLINE ring_turn ring_before(ring_turn turn, const int stages) {
+    const ring_turn before = {turn.stage == 0 ? stages - 1 : turn.stage - 1, turn.phase ^ (turn.stage == 0)};
+    return before;
 }
 
 /* The turns of who multiplies: of queries, keys and values. */
 typedef struct attention_turns { ring_turn q, k, v; } attention_turns;
 
-/* sums [64, value_width] of this warpgroup's queries, in registers. blocks: of keys of the tile, where thread blocks stay: queries are released behind the last one's product. */
+/* sums [64, value_width] of this warpgroup's queries, in registers. blocks: of keys of the tile, where thread blocks stay and look up what queries see. */
 INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, int blocks, attention_turns *turns,
                    float *sums) {
     const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
@@ -193,7 +214,8 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;   /* one stage of queries */
     attention_exponents exponents;
     ring_turn k_turn = turns->k, v_turn = turns->v;
-    attention_walk walk = walk_begin(m);
+    attention_walk walk = {{0, 0, 0, 0, 0, 0, 0}, 0, 0, blocks, false, 0};
+    if (!walks(s)) walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     if (!s.stays) ring_wait_full(m.q_ring, turns->q);
@@ -205,7 +227,7 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     read_pieces(g, s, m, &walk, k_turn);
     wgmma_wait(0);
     if (!is_read_later(s)) release(m.k_ring, k_turn);
-    if (s.stays && --blocks == 0) release(m.q_ring, turns->q);
+    if (walks(s) && agreed(walk.left == 1)) release(m.q_ring, turns->q);   /* behind the last product of queries */
     score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
     if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
     soften(s, &exponents, rows, scores);
@@ -219,13 +241,14 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     for (next_block(s, m, &walk); wait_block(g, s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+        if (walks(s)) v_turn = ring_before(k_turn, s.stages);
         ring_wait_full(m.v_ring, v_turn);
         add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
         order_pass(s, group);
         read_pieces(g, s, m, &walk, k_turn);
         wgmma_wait(1);
         if (!is_read_later(s)) release(m.k_ring, k_turn);
-        if (s.stays && --blocks == 0) release(m.q_ring, turns->q);
+        if (walks(s) && agreed(walk.left == 1)) release(m.q_ring, turns->q);
         score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
         if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
         if (has_notes(s) || s.stays) wgmma_wait(0);
@@ -240,16 +263,16 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
 #pragma unroll
         for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
         ring_next(&k_turn, s.stages);
-        ring_next(&v_turn, s.stages);
+        if (!walks(s)) ring_next(&v_turn, s.stages);
     }
     if (group == 0) order_wait(s, group);
+    if (walks(s)) v_turn = ring_before(k_turn, s.stages);
     ring_wait_full(m.v_ring, v_turn);
     add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
     wgmma_wait(0);
     if (!s.stays) return;
     release(m.v_ring, v_turn);
-    ring_next(&v_turn, s.stages);
-    turns->k = k_turn, turns->v = v_turn;
+    turns->k = k_turn;
     ring_next(&turns->q, s.q_stages);
 }
 

@@ -25,8 +25,8 @@ typedef struct attention_shape {
 
 /* Addresses in smem. */
 typedef struct attention_smem {
-    uint32_t q, k, v, out, tiles, codes, rows, segments, work, answered, notes, answers, bias, go;   /* tiles: what comes beside keys; codes: buffers of k and v in blocks; out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several, or of the view ring; go: the loads of a tile come to their end */
-    ring_barriers q_ring, k_ring, v_ring, view_ring;
+    uint32_t q, k, v, out, tiles, codes, rows, segments, places, work, answered, notes, answers, bias, go;   /* tiles: what comes beside keys; codes: buffers of k and v in blocks; out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several, or of the view ring; go: the loads of a tile come to their end */
+    ring_barriers q_ring, k_ring, v_ring, view_ring, place_ring;
 } attention_smem;
 
 /* Do thread blocks that make several tiles look up what the queries of each see, by rows, positions and pages? Those of as many tiles lie in shared memory. */
@@ -54,6 +54,12 @@ INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
 INLINE int64_t row_in_blocks(const attention_arguments *p, attention_slot at, int group) {
     return ((int64_t)at.row * (int)(p->heads / p->shared_heads) + group) * (p->page != 0 ? p->page : (int)p->keys) + at.slot;
 }
+
+/* Where thread blocks stay and look up what queries see, the loading warp says of each block where it is, and that all queries of the tile see all of its keys, or else which of its pieces are there, a bit each. */
+enum { PLACE_SEGMENT_BITS = 8 };
+#define WHOLE_BLOCK (~0u)
+#define NOT_WHOLE 0x7fffffffu
+INLINE int note_bytes(const attention_shape s) { return walks(s) ? 8 : 4; }
 
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;
@@ -106,11 +112,13 @@ INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
     int found = 0, first = 0;
     while (first < rows) {
         int cache = load_view(m.rows, first).cache, end = rows, low = INT32_MAX, high = 0;
+#pragma unroll 1
         for (int at = 0; at < rows && end == rows; at += 32) {
             int row = at + lane;
             unsigned other = __ballot_sync(0xffffffff, row > first && load_view(m.rows, row).cache != cache);
             if (other != 0) end = at + __ffs((int)other) - 1;
         }
+#pragma unroll 1
         for (int at = 0; at < rows; at += 32) {
             attention_view view = load_view(m.rows, at + lane);
             if (at + lane < first || at + lane >= end || view.count == 0) continue;
@@ -131,11 +139,12 @@ INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
     if (lane == 0) store_segment(m.segments, found, none);
 }
 
-/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. In pages note says which pieces of the block are there. */
-typedef struct attention_walk { attention_segment segment; int index, block; bool done; uint32_t note; } attention_walk;
+/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. In pages note says which pieces of the block are there. left: where the
+ * loading warp says what each block is (walks), so many of the tile from this one on; index is the segment's then. */
+typedef struct attention_walk { attention_segment segment; int index, block, left; bool done; uint32_t note; } attention_walk;
 
 INLINE attention_walk walk_begin(attention_smem m) {
-    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false, 0};
+    attention_walk walk = {load_segment(m.segments, 0), 0, 0, 0, false, 0};
     walk.block = walk.segment.block;
     walk.done = walk.block >= walk.segment.end_block;
     return walk;

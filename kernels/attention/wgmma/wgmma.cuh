@@ -58,15 +58,17 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     m.codes = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
     m.rows = m.codes + CACHED_BUFFERS * (buffer_bytes(s) + buffer_scale_bytes(s));
     m.segments = m.rows + views * rows * ATTENTION_ROW_BYTES;
-    m.q_ring = ring_at(m.segments + views * (rows + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
+    m.places = m.segments + views * (rows + 1) * ATTENTION_SEGMENT_BYTES;
+    m.q_ring = ring_at(m.places + (walks(s) ? ATTENTION_PLACES * ATTENTION_PLACE_BYTES(s.keys) : 0), s.q_stages);
     m.k_ring = ring_at(ring_end(m.q_ring, s.q_stages), s.stages);
     m.v_ring = ring_at(ring_end(m.k_ring, s.stages), s.stages);
     m.work = m.q_ring.full + ATTENTION_BARRIER_BYTES - (walks(s) ? views : s.q_stages) * ATTENTION_WORK_BYTES;
     m.view_ring = ring_at(m.work - 2 * ATTENTION_VIEW_STAGES * BARRIER_BYTES, ATTENTION_VIEW_STAGES);
-    m.go = m.view_ring.full - BARRIER_BYTES;
+    m.place_ring = ring_at(m.view_ring.full - 2 * ATTENTION_PLACES * BARRIER_BYTES, ATTENTION_PLACES);
+    m.go = m.place_ring.full - BARRIER_BYTES;
     m.answered = ring_end(m.v_ring, s.stages);
     m.notes = m.answered + BARRIER_BYTES;
-    m.answers = m.notes + 4 * s.stages;
+    m.answers = m.notes + note_bytes(s) * s.stages;
     m.bias = m.q_ring.full + ATTENTION_BARRIER_BYTES;
     return m;
 }

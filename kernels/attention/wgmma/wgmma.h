@@ -7,6 +7,9 @@
 
 /* Tiles of which is kept what their queries see, where thread blocks stay and rows, positions or pages say it. */
 enum { ATTENTION_VIEW_STAGES = 2 };
+/* There, so many blocks of keys whose loads are said ahead, each by 16 bytes and 8 for each piece of at least 8 keys. */
+enum { ATTENTION_PLACES = 4 };
+#define ATTENTION_PLACE_BYTES(keys) (16 + (keys))
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers, with them tiles of 32 bytes where thread blocks stay; biases of so many blocks of keys: more than
  * there are stages, as a block's are read after its stage is released. */
 enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_WORK_BYTES = 32, ATTENTION_BARRIER_BYTES = 384, ATTENTION_BIAS_STAGES = 8 };
