@@ -446,6 +446,38 @@ static void blocks_that_share_keys_find_room_at_once(void **state) {
     dw_context_destroy(context);
 }
 
+/* Of texts that decode past long rows, 32 heads of 128 on 8 of keys, the blocks of a cluster that took an H200 the least of those that were tried (bench/results/h200/attention.md). */
+static void blocks_that_share_keys_are_the_fastest_of_those_measured(void **state) {
+    static const struct { int64_t texts, keys; uint32_t blocks; } shapes[] = {{3, 8192, 5}, {4, 16384, 7}, {6, 4096, 2}, {8, 2048, 2}, {8, 8192, 2}, {12, 4096, 1}, {16, 4096, 2}, {32, 4160, 1}, {64, 2048, 1}};
+    static const char *const names[] = {"cuda_attention_decode"};
+    dw_context *context;
+    const op_attr scale = op_set_real(OP_ATTR_scale, 0.0884);
+    const op_attrs attrs = {1, &scale};
+    int found = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (int i = 0; i < kernel_count() * (int)COUNT_OF(shapes); i++) {
+        const kernel_row *row = kernel_at(i / (int)COUNT_OF(shapes));
+        const uint32_t ways = kernel_ways_of(row, names, 1);
+        const int64_t texts = shapes[i % (int)COUNT_OF(shapes)].texts;
+        if (ways == 0) continue;
+        chip_caps chip;
+        dw_tensor q, k, out;
+        const dw_tensor *ins[] = {&q, &k, &k}, *outs[] = {&out};
+        noted n = {.launcher = {note_launch}};
+        assert_int_equal(chip_find(context, "h200", 0, &chip), DW_OK);
+        op_tensor_init(&q, DW_FORMAT_bf16, DW_SCALE_plain, 4, (int64_t[]){texts, 32, 1, 128}, NULL);
+        op_tensor_init(&k, DW_FORMAT_bf16, DW_SCALE_plain, 4, (int64_t[]){texts, 8, shapes[i % (int)COUNT_OF(shapes)].keys, 128}, NULL);
+        out = q;
+        const kernel_run run = {.call = {context, op_get(OP_attention), &attrs, NULL, 3, ins, 1, outs, 0, NULL}, .chip = &chip, .ways = ways};
+        assert_int_equal(kernel_shape(row, &run, &n.launcher), DW_OK);
+        assert_int_equal(n.grid, (uint32_t)texts * 8 * shapes[i % (int)COUNT_OF(shapes)].blocks);
+        found++;
+    }
+    assert_true(found > 0);
+    dw_context_destroy(context);
+}
+
 /* Of each shape the number of blocks that took an H200 the least of those that were tried (bench/results/h200/sample.md); of 16 rows and of one row, which were tried with 6 and 8 blocks and with 8, what the estimate
  * says. And such as the simulator's conformance has, of a chip with 16 multiprocessors: clusters that have no power of two of blocks, and blocks that do not keep all their ids. */
 static void blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured(void **state) {
@@ -487,6 +519,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured),
         cmocka_unit_test(blocks_that_share_keys_find_room_at_once),
+        cmocka_unit_test(blocks_that_share_keys_are_the_fastest_of_those_measured),
         cmocka_unit_test(matrices_of_groups_are_dequantised_in_parts),
         cmocka_unit_test(sums_of_gradients_of_norms_have_room_at_fewer_columns_too),
         cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named),

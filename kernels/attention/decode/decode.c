@@ -168,13 +168,26 @@ static int filled(int held, int splits) {
     return splits > 2 ? 90 : 100;
 }
 
-/* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time. A second round would cost as much as the first. */
+/* The part of the memory's rate that so many blocks come to where a multiprocessor has places for two, in hundredths: one on each comes to more than two on some of them. Measured on an H200
+ * (bench/results/h200/attention.md). */
+static int64_t reached(int64_t blocks, int64_t units) {
+    enum { MOST_OF_ONE_EACH = 94 };
+    const int64_t of_one_each = 145 * blocks / units;
+    if (blocks > units) return 60 + 41 * blocks / (2 * units);
+    return of_one_each < MOST_OF_ONE_EACH ? of_one_each : MOST_OF_ONE_EACH;
+}
+
+/* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time, a second round would cost as much as the first; of long rows as many as come to most of the memory's rate. */
 static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles, int64_t keys) {
+    enum { LONG_PART = 512 };
     const int most = chip_cluster_blocks(chip) < DECODE_SPLITS ? chip_cluster_blocks(chip) : DECODE_SPLITS;
     const int held = held_of(e, chip);
     int splits = 1;
-    for (int more = 2; more <= most && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++)
-        if (tiles * more <= (int64_t)held * chip->units * filled(held, more) / 100) splits = more;
+    for (int more = 2; more <= most && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++) {
+        const bool is_long = e->codes == DECODE_PLAIN && held == 2 && keys >= (int64_t)LONG_PART * more;
+        if (tiles * more > (int64_t)held * chip->units * filled(held, more) / 100) continue;
+        if (!is_long || reached(tiles * more, chip->units) >= reached(tiles * splits, chip->units)) splits = more;
+    }
     return splits;
 }
 
