@@ -4,7 +4,9 @@
  *
  *     registers: row n in fp32 (4 pieces of 8), row n + 1 as it is in memory (16 words) | shared: weight, bias, 32 fp32 a thread
  *
+ * Rows of bf16 of other lengths have 3 pieces, where the fourth would lie behind their end, or 5, where one warp can then have what two would.
  * The bits are those of norm_rows.cu. Registers and speed: README.md. */
+#define PIECES_HELD 5
 #include "kernels/norm/moments.cuh"
 #include "kernels/quantize/blocks.cuh"
 
@@ -14,7 +16,7 @@ INLINE uint4 *dense_row(uint64_t data, const norm_rows_arguments *a, const row_p
 }
 
 INLINE void add_dense_residual(const int pieces, const int format, const norm_rows_arguments *a, const row_place *p, float x[][PIECE]) {
-    uint4 r[PIECES_MOST];
+    uint4 r[PIECES_HELD];
     load_words(pieces, dense_row(a->residual.data, a, p, 3), p, r);
     EACH_PIECE(c) {
         float y[PIECE];
@@ -28,7 +30,7 @@ INLINE void add_dense_residual(const int pieces, const int format, const norm_ro
 
 /* weight and bias in shared memory, as fp32: each thread keeps what belongs to its own columns, 16 bytes beside those of its neighbours, so nobody waits. */
 INLINE void keep_columns(const int pieces, const cuda_array *columns, const row_place *p, float4 *kept) {
-    float y[PIECES_MOST][PIECE];
+    float y[PIECES_HELD][PIECE];
     switch (columns->format) {
     case CUDA_f32: load_pieces(pieces, CUDA_f32, columns->data, 1, p, y); break;
     case CUDA_bf16: load_pieces(pieces, CUDA_bf16, columns->data, 1, p, y); break;
@@ -47,6 +49,13 @@ INLINE void use_columns(const int pieces, const bool multiplies, const float4 *k
     }
 }
 
+/* The formats of blocks that entries of other pieces have code for. */
+INLINE void store_usual(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values) {
+    const second_level none = {1, 1};
+    if (t->format == CUDA_mxfp8) store_blocks(pieces, CUDA_e4m3, CUDA_e8m0, 4, format, false, true, t, p, values, none, NULL);
+    else store_blocks(pieces, CUDA_e4m3, CUDA_f32, 16, format, false, true, t, p, values, none, NULL);   /* fp8_1x128 */
+}
+
 /* rooms: of even and odd rows, as there may be but one barrier in a row. */
 INLINE void norm_dense(const int pieces, const int format, const bool centred, const bool has_residual, const norm_rows_arguments *a, float4 *kept, row_room (*rooms)[4]) {
     const row_division *d = &a->division;
@@ -56,7 +65,7 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
     float4 *weight = kept + threadIdx.x, *bias = weight + (a->has_weight ? 2 * pieces * blockDim.x : 0);
     const uint4 *from = dense_row(a->x.data, a, &at, 1);
     const int64_t step = sweep * (d->nest.strides[1][0] / PIECE);
-    uint4 next[PIECES_MOST];
+    uint4 next[PIECES_HELD];
     grid_release();
     grid_wait();
     load_words(pieces, from, &at, next);
@@ -64,7 +73,7 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
     if (a->has_bias) keep_columns(pieces, &a->bias, &at, bias);
 #pragma unroll 1
     for (int first = (int)first_part(d), odd = 0; first < d->rows; first += sweep, at.row += sweep, odd ^= 1) {
-        float x[PIECES_MOST][PIECE];
+        float x[PIECES_HELD][PIECE];
         row_values values;
         if (at.row >= d->rows) at.cols = 0;   /* short rows of the last sweep */
         row_place p = at;
@@ -83,22 +92,25 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
         zero_tail(pieces, &p, x);
         round_values(pieces, format, x, &values);
         if (a->out.rows.scale_format == CUDA_FORMAT_COUNT) store_words(pieces, dense_row(a->out.rows.data, a, &p, 0), &p, values.words);
-        else store_quantized(pieces, format, false, true, &a->out, &p, &values, none, &rooms[odd][3]);
+        else if (pieces == PIECES_MOST) store_quantized(pieces, format, false, true, &a->out, &p, &values, none, &rooms[odd][3]);
+        else store_usual(pieces, format, &a->out, &p, &values);
     }
 }
 
-/* 96 registers: five blocks of 128 threads on a multiprocessor, which with rows of 4096 have 40 KiB of loads on their way all the time. */
-#define DENSE(name, format, centred, has_residual)                                                                              \
-    extern "C" __global__ void __maxnreg__(96) name(const __grid_constant__ norm_rows_arguments arguments) {                    \
+/* The registers leave a multiprocessor room for NORM_DENSE_THREADS (norm_rows.h): with rows of 4096 they have 40 KiB of loads on their way all the time. */
+#define DENSE(name, format, centred, has_residual, pieces)                                                                      \
+    extern "C" __global__ void __maxnreg__(NORM_DENSE_REGISTERS(pieces, has_residual)) name(const __grid_constant__ norm_rows_arguments arguments) { \
         __shared__ row_room rooms[2][4];                                                                                        \
         extern __shared__ float4 kept[];                                                                                        \
-        norm_dense(PIECES_MOST, format, centred, has_residual, &arguments, kept, rooms);                                        \
+        norm_dense(pieces, format, centred, has_residual, &arguments, kept, rooms);                                             \
     }
-#define DENSE_ENTRIES(format)                                                  \
-    DENSE(norm_dense_##format##_rms, CUDA_##format, false, false)              \
-    DENSE(norm_dense_##format##_rms_sum, CUDA_##format, false, true)           \
-    DENSE(norm_dense_##format##_layer, CUDA_##format, true, false)             \
-    DENSE(norm_dense_##format##_layer_sum, CUDA_##format, true, true)
+#define DENSE_ENTRIES(format, of_pieces, pieces)                                              \
+    DENSE(norm_dense_##format##_rms##of_pieces, CUDA_##format, false, false, pieces)          \
+    DENSE(norm_dense_##format##_rms_sum##of_pieces, CUDA_##format, false, true, pieces)       \
+    DENSE(norm_dense_##format##_layer##of_pieces, CUDA_##format, true, false, pieces)         \
+    DENSE(norm_dense_##format##_layer_sum##of_pieces, CUDA_##format, true, true, pieces)
 
-DENSE_ENTRIES(bf16)
-DENSE_ENTRIES(f16)
+DENSE_ENTRIES(bf16, , 4)
+DENSE_ENTRIES(f16, , 4)
+DENSE_ENTRIES(bf16, _3, 3)
+DENSE_ENTRIES(bf16, _5, 5)

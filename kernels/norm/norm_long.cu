@@ -150,19 +150,16 @@ INLINE void store_row_quantized(const int format, const norm_long_arguments *a, 
     const bool by_row = is_scaled_by_row(a->out.format);
     row_values values;
     float most = 0;
-    if (by_row) {
+#pragma unroll 1
+    for (int pass = by_row ? 0 : 1; pass < 2; pass++) {   /* one loop for both, as a turn is long code */
         EACH_TURN(*chunk, t) {
             const row_place p = turn_place(chunk, t);
             norm_turn(format, a, chunk, source, m, t, &p, &values);
-            most = max_nan(most, largest_for_row(pieces, format, &a->out, &values));
+            if (pass == 0) most = max_nan(most, largest_for_row(pieces, format, &a->out, &values));
+            else if (by_row) store_scaled_by_row(pieces, format, &a->out, &p, &values, most);
+            else store_quantized(pieces, format, false, false, &a->out, &p, &values, none, NULL);
         }
-        most = chunk_max(chunk, most, room);
-    }
-    EACH_TURN(*chunk, t) {
-        const row_place p = turn_place(chunk, t);
-        norm_turn(format, a, chunk, source, m, t, &p, &values);
-        if (by_row) store_scaled_by_row(pieces, format, &a->out, &p, &values, most);
-        else store_quantized(pieces, format, false, false, &a->out, &p, &values, none, NULL);
+        if (pass == 0) most = chunk_max(chunk, most, room);
     }
 }
 
