@@ -174,10 +174,11 @@ class Torch:
 
     def prompt(self, work, ids):
         module = self.made(self.model, work)
+        given = {**self.source(len(ids)), "decoder_input_ids": ids} if self.source else {"input_ids": ids, "logits_to_keep": 1}
 
         def call():
             self.next()
-            return module(ids, use_cache=True, logits_to_keep=1).logits[:, -1]
+            return module(**given, use_cache=True).logits[:, -1]
         first, logits = self.clock.spent(lambda: call().clone())
         return Running(first, self.clock.back_to_back(lambda: call().argmax(-1)), [logits[:2]], logits.argmax(-1), self.mode_of(work))
 

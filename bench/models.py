@@ -8,7 +8,7 @@ compile fp8, deepwell PRECISION, deepwell.optimize PRECISION (which generates by
 Each model has a process of its own; what fails in it or takes longer than --limit is reported, and the others go on in the next one. Two times are told of each way, in milliseconds:
   burst      the least of --rounds, in turns, each behind a pause in which the chip is idle;
   sustained  the median of the second half of --sustain seconds without a pause.
-A forward pass and a prefill is one call, of several back to back; decode is what each further token of all texts takes: Deepwell by engine.generate, PyTorch by a loop over the model with a cache
+A forward pass, a prefill and an encoder's run with the first token is one call, of several back to back; decode is what each further token of all texts takes: Deepwell by engine.generate, PyTorch by a loop over the model with a cache
 that grows (eager) or a static one (compile). All is wall time, the host's part included. Besides
   first      seconds to the first result, from a module with weights on the device;
   error      relative distance to fp32 with the same weights: of forward passes' results for two rows, of prefills' last logits;
