@@ -4,9 +4,8 @@
  *
  *     registers: row n in fp32 (4 pieces of 8), row n + 1 as it is in memory (16 words) | shared: weight, bias, 32 fp32 a thread
  *
- * Rows of bf16 of other lengths have 3 pieces, where the fourth would lie behind their end, or 5, where one warp can then have what two would.
+ * Rows of bf16 whose fourth pieces would all lie behind their end have 3.
  * The bits are those of norm_rows.cu. Registers and speed: README.md. */
-#define PIECES_HELD 5
 #include "kernels/norm/moments.cuh"
 #include "kernels/quantize/blocks.cuh"
 
@@ -16,7 +15,7 @@ INLINE uint4 *dense_row(uint64_t data, const norm_rows_arguments *a, const row_p
 }
 
 INLINE void add_dense_residual(const int pieces, const int format, const norm_rows_arguments *a, const row_place *p, float x[][PIECE]) {
-    uint4 r[PIECES_HELD];
+    uint4 r[PIECES_MOST];
     load_words(pieces, dense_row(a->residual.data, a, p, 3), p, r);
     EACH_PIECE(c) {
         float y[PIECE];
@@ -30,7 +29,7 @@ INLINE void add_dense_residual(const int pieces, const int format, const norm_ro
 
 /* weight and bias in shared memory, as fp32: each thread keeps what belongs to its own columns, 16 bytes beside those of its neighbours, so nobody waits. */
 INLINE void keep_columns(const int pieces, const cuda_array *columns, const row_place *p, float4 *kept) {
-    float y[PIECES_HELD][PIECE];
+    float y[PIECES_MOST][PIECE];
     switch (columns->format) {
     case CUDA_f32: load_pieces(pieces, CUDA_f32, columns->data, 1, p, y); break;
     case CUDA_bf16: load_pieces(pieces, CUDA_bf16, columns->data, 1, p, y); break;
@@ -49,7 +48,7 @@ INLINE void use_columns(const int pieces, const bool multiplies, const float4 *k
     }
 }
 
-/* The formats of blocks that entries of other pieces have code for. */
+/* The formats of blocks that entries of three pieces have code for. */
 INLINE void store_usual(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values) {
     const second_level none = {1, 1};
     if (t->format == CUDA_mxfp8) store_blocks(pieces, CUDA_e4m3, CUDA_e8m0, 4, format, false, true, t, p, values, none, NULL);
@@ -65,7 +64,7 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
     float4 *weight = kept + threadIdx.x, *bias = weight + (a->has_weight ? 2 * pieces * blockDim.x : 0);
     const uint4 *from = dense_row(a->x.data, a, &at, 1);
     const int64_t step = sweep * (d->nest.strides[1][0] / PIECE);
-    uint4 next[PIECES_HELD];
+    uint4 next[PIECES_MOST];
     grid_release();
     grid_wait();
     load_words(pieces, from, &at, next);
@@ -73,7 +72,7 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
     if (a->has_bias) keep_columns(pieces, &a->bias, &at, bias);
 #pragma unroll 1
     for (int first = (int)first_part(d), odd = 0; first < d->rows; first += sweep, at.row += sweep, odd ^= 1) {
-        float x[PIECES_HELD][PIECE];
+        float x[PIECES_MOST][PIECE];
         row_values values;
         if (at.row >= d->rows) at.cols = 0;   /* short rows of the last sweep */
         row_place p = at;
@@ -113,4 +112,3 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
 DENSE_ENTRIES(bf16, , 4)
 DENSE_ENTRIES(f16, , 4)
 DENSE_ENTRIES(bf16, _3, 3)
-DENSE_ENTRIES(bf16, _5, 5)

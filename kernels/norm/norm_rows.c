@@ -67,26 +67,23 @@ static bool is_dense(const kernel_run *run, const norm_rows_arguments *a, const 
     return is_dense_column(cuda_operand(run, 1)) && (!a->centred || is_dense_column(cuda_operand(run, 2)));
 }
 
-/* Pieces of a thread: 3 where the fourth would lie behind a row's end, as of 768, 1536 and 2304 elements; 5 where one warp then has a row that two would have, as of 1280. */
+/* Pieces of a thread: 3 where the fourth would lie behind a row's end, as of 768, 1280, 1536 and 2304 elements. */
 static int dense_pieces(const kernel_run *run, const norm_rows_arguments *a) {
     const dw_format out = run->call.out[0]->format;
     const int pieces = a->division.cols / PIECE, group = a->division.group;
     if (run->call.in[0]->format != DW_FORMAT_bf16 || (out != DW_FORMAT_bf16 && out != DW_FORMAT_mxfp8 && out != DW_FORMAT_fp8_1x128)) return PIECES_MOST;
-    if (group >= 32 && pieces <= 3 * group) return 3;
-    return group == 64 && pieces <= 5 * 32 ? 5 : PIECES_MOST;
+    return group >= 32 && pieces <= 3 * group ? 3 : PIECES_MOST;
 }
 
 /* So many blocks as are resident at once make one row after the other, with weight and bias in shared memory. */
-static void launch_dense(kernel_launch *launch, const kernel_run *run, norm_rows_arguments *a) {
-    static const char *const entries[4][2][2] = {{{"norm_dense_bf16_rms", "norm_dense_bf16_rms_sum"}, {"norm_dense_bf16_layer", "norm_dense_bf16_layer_sum"}},
+static void launch_dense(kernel_launch *launch, const kernel_run *run, const norm_rows_arguments *a) {
+    static const char *const entries[3][2][2] = {{{"norm_dense_bf16_rms", "norm_dense_bf16_rms_sum"}, {"norm_dense_bf16_layer", "norm_dense_bf16_layer_sum"}},
                                                  {{"norm_dense_f16_rms", "norm_dense_f16_rms_sum"}, {"norm_dense_f16_layer", "norm_dense_f16_layer_sum"}},
-                                                 {{"norm_dense_bf16_rms_3", "norm_dense_bf16_rms_sum_3"}, {"norm_dense_bf16_layer_3", "norm_dense_bf16_layer_sum_3"}},
-                                                 {{"norm_dense_bf16_rms_5", "norm_dense_bf16_rms_sum_5"}, {"norm_dense_bf16_layer_5", "norm_dense_bf16_layer_sum_5"}}};
+                                                 {{"norm_dense_bf16_rms_3", "norm_dense_bf16_rms_sum_3"}, {"norm_dense_bf16_layer_3", "norm_dense_bf16_layer_sum_3"}}};
     const int pieces = dense_pieces(run, a);
     const int64_t most = NORM_DENSE_THREADS(pieces, a->has_residual);
     launch->image = "norm_dense";
-    launch->entry = entries[pieces == 3 ? 2 : pieces == 5 ? 3 : run->call.in[0]->format == DW_FORMAT_f16][a->centred][a->has_residual];
-    if (pieces > PIECES_MOST) row_parts_by_warps(launch, &a->division);
+    launch->entry = entries[pieces == 3 ? 2 : run->call.in[0]->format == DW_FORMAT_f16][a->centred][a->has_residual];
     const int64_t threads = launch->block[0], resident = threads < most ? most / threads * run->chip->units : run->chip->units;
     launch->shared_bytes = (uint32_t)(threads * (a->has_weight + a->has_bias) * pieces * PIECE * (int64_t)sizeof(float));
     if (launch->grid[0] > resident) launch->grid[0] = (uint32_t)resident;

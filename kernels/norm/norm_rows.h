@@ -8,8 +8,8 @@
 #define NORM_MOMENTS_S 1.1e-6
 
 /* Of norm_dense.cu, by pieces of a thread, and whether there is a residual: registers, and threads that a multiprocessor has room for with them. */
-#define NORM_DENSE_REGISTERS(pieces, sum) ((pieces) == 5 ? 128 : (pieces) == 3 && !(sum) ? 80 : 96)
-#define NORM_DENSE_THREADS(pieces, sum) ((pieces) == 5 ? 512 : (pieces) == 3 && !(sum) ? 768 : 640)
+#define NORM_DENSE_REGISTERS(pieces, sum) ((pieces) == 3 && !(sum) ? 80 : 96)
+#define NORM_DENSE_THREADS(pieces, sum) ((pieces) == 3 && !(sum) ? 768 : 640)
 
 typedef struct norm_rows_arguments {
     row_division division;        /* operands of the nest: out, x, sum, residual; each row is one part */

@@ -241,7 +241,7 @@ INLINE void share_words_amax(const int format, const int lanes, const uint4 *wor
 /* What the elements of each piece are multiplied by; stores the scales of their blocks, of so many lanes each. */
 INLINE void block_scales(const int pieces, int element, const int scale, const int lanes, const int format, const row_target *t, const row_place *p, second_level second,
                          const row_values *values, float *inverse) {
-    float most[PIECES_HELD];
+    float most[PIECES_MOST];
     if (pieces != PIECES_MOST || format == CUDA_f32) EACH_PIECE(c) most[c] = values_amax(format, values, c);
     if (pieces != PIECES_MOST) {
         EACH_PIECE(c) inverse[c] = store_scale(scale, element, t, p, piece_col(p, c) / (PIECE * lanes), thread_lane() % lanes == 0 && piece_col(p, c) < p->cols, lanes_max(most[c], lanes), second);
@@ -328,7 +328,7 @@ INLINE void searched_scales(const int pieces, const int scale, const int lanes, 
 /* A part of a row in a block format of these elements and scales, lanes threads a block; 0: all of the row. second: where it lies over the tensor. */
 INLINE void store_blocks(const int pieces, int element, const int scale, const int lanes, const int format, const bool searches, const bool dense, const row_target *t,
                          const row_place *p, const row_values *values, second_level second, row_room *room) {
-    float inverse[PIECES_HELD];
+    float inverse[PIECES_MOST];
     if (scale == CUDA_e4m3 && t->rows.second_kind == 2) second = row_second(pieces, format, t, p, values, room);
     if (searches) {
         searched_scales(pieces, scale, lanes, format, t, p, second, values, inverse);

@@ -12,10 +12,10 @@ typedef struct contest { float score; unsigned long long rank; } contest;
 /* What was listed of all blocks: is there any, had a block no room for its. */
 typedef struct listed { bool any, too_many; } listed;
 
-/* The rank of an id's score; 0: min_p leaves it out. */
+/* The rank of an id's score; 0: min_p leaves it out, or its quotient has overflowed. */
 INLINE unsigned long long score_of(const sample_chunk *c, float x, int id, uint32_t word) {
     const float heat = heat_of(c, x);
-    return heat < c->room->least ? 0 : rank_of(SAMPLING_ADD(heat, sampling_noise(word)), id);
+    return !(heat >= c->room->least) ? 0 : rank_of(SAMPLING_ADD(heat, sampling_noise(word)), id);
 }
 
 INLINE uint32_t word_of(const sample_chunk *c, int id) {
@@ -24,7 +24,7 @@ INLINE uint32_t word_of(const sample_chunk *c, int id) {
     return id % 2 == 0 ? even : odd;
 }
 
-/* Of a four the ids that can win, by fast arithmetic as of all four. */
+/* Of a four the ids that can win, by fast arithmetic as of all four. Those that are that close to what min_p leaves out are asked exactly: what is listed has a rank, or lists that are too long would be made for ever. */
 INLINE void list_four(const sample_chunk *c, const contest *t, int at, const philox_words *words) {
     float x[WORDS];
     kept_four(c, at, x);
@@ -32,6 +32,7 @@ INLINE void list_four(const sample_chunk *c, const contest *t, int at, const phi
     for (int i = 0; i < WORDS; i++) {
         const float heat = fmaxf((x[i] - c->largest) * fminf(c->room->over, 1e30f), -1000.0f);
         if (!(x[i] > -INFINITE) || heat + SLACK < c->room->least || heat + SLACK + most_noise(words->word[i]) < t->score) continue;
+        if (heat - SLACK < c->room->least && !(heat_of(c, x[i]) >= c->room->least)) continue;
         const uint32_t place = atomicAdd(&c->room->listed, 1);
         if (place < c->room->candidates) c->room->ids[place] = at + i;
     }

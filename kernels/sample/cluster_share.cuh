@@ -16,7 +16,7 @@ INLINE float heat_of(const sample_chunk *c, float x) {
     return fmaf(fmaf(-near, t, a), c->room->over, near);
 }
 
-/* Differences of logits are then 0 or at least 2^-54, and at most 2^61. */
+/* Differences of logits are then 0 or at least 2^-54; of finite ones below -2^61, as masks are, the quotient may overflow and what is made up be no number: they have no mass and no score. */
 INLINE bool divides_safely(float temperature, float largest) {
     const float size = fabsf(largest);
     return temperature > 1e-9f && temperature < 1e9f && size > 1e-9f && size < 1e18f;

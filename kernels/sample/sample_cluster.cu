@@ -38,7 +38,8 @@ INLINE int choose(const sample_arguments *a, sample_chunk *c, const reading *all
     c->largest = all->best;
     if (c->largest == -INFINITE) return SAMPLING_NOTHING_LEFT;
     if (s->temperature == 0) return all->id;
-    if (threadIdx.x == 0) c->room->divides = divides_safely(s->temperature, c->largest);   /* its block meets before heats are computed */
+    if (threadIdx.x == 0) c->room->divides = divides_safely(s->temperature, c->largest);
+    __syncthreads();                  /* heats are computed from here on */
     if (keeps_first(a, c)) keep_first(c, (uint32_t)s->top_k);
     return draw_among(a, c, all->share, was_watched);
 }

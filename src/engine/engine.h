@@ -390,7 +390,7 @@ void engine_prelude_sizes(const dw_session *session, const engine_runner *runner
 /* The least that they may be, and at least so much that what a text is given fits, as far as the session has room: for the runs of one call. */
 void engine_prelude_least(const dw_session *session, const engine_runner *runner, int64_t *sizes);
 dw_status engine_prelude_widen(dw_session *session, int count, const dw_named_tensor *inputs, const engine_runner *runner, int64_t *sizes);
-/* Runs it on inputs by name; its outputs are where session->prelude.outputs says, of the sizes in made. */
+/* Runs it on inputs by name; its outputs are where session->prelude.outputs says, on a device in its staged_outputs, of the sizes in made. */
 dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made);
 
 /* Runs of generation, and tokens from logits, for src/serve. */

@@ -41,8 +41,23 @@ void report(program *p, const kernel_case *c, const kernel_row *row, const char 
 /* Chips with less shared memory have entries of half of the warps, which do not quantise: their products refuse such runs. */
 static bool has_quantising(const chip_caps *chip) { return chip->shared_bytes >= SKINNY_ROOM; }
 
+/* Does a way of the row do it? One leaves it to another: only that none does is an error, on a chip that has all of them. */
+static bool is_done_by_some(const kernel_row *row, const kernel_problem *problem, const kernel_run *run, const kernel_plain *plain) {
+    const uint32_t accepted = kernel_accepted_ways(row, problem);
+    for (int i = 0; i < row->way_count; i++) {
+        kernel_run own = *run;
+        own.ways = UINT32_C(1) << i;
+        if ((accepted & own.ways) != 0 && kernel_takes_plain(row, &own, plain)) return true;
+    }
+    return false;
+}
+
+static void report_undone(program *p, const kernel_case *c, const kernel_row *row, const kernel_problem *problem, const kernel_run *run, const kernel_plain *plain, uint64_t seed, const char *what) {
+    if (has_quantising(run->chip) && chip_has(run->chip, CHIP_wgmma) && !is_done_by_some(row, problem, run, plain)) report(p, c, row, run->chip->name, seed, 1, what);
+}
+
 /* The same bits as with the quantised operand, of which made is the result: of a way that can. */
-static void run_plain(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *blocks, operand *operands, const result *made, uint64_t seed) {
+static void run_plain(program *p, const kernel_case *c, const kernel_row *row, const kernel_problem *problem, const kernel_run *blocks, operand *operands, const result *made, uint64_t seed) {
     const dw_tensor *in[KERNEL_CASE_OPERANDS], *out[] = {NULL};
     result own;
     kernel_run run = *blocks;
@@ -60,7 +75,7 @@ static void run_plain(program *p, const kernel_case *c, const kernel_row *row, c
     if (!has_quantising(run.chip)) return;
     p->plain_runs++;
     const kernel_plain plain = {.operand = in[0], .quantises = true, .searches = c->plain_searches};
-    if (!kernel_takes_plain(row, blocks, &plain)) report(p, c, row, run.chip->name, seed, 1, "it does not quantise the plain operand");
+    if (!kernel_takes_plain(row, blocks, &plain)) report_undone(p, c, row, problem, blocks, &plain, seed, "nothing quantises the plain operand");
     else if (run_there(p, row, &run, c->n_in, operands, &own, &workspace) != DW_OK) report(p, c, row, run.chip->name, seed, 1, dw_context_error(p->context));
     else if (memcmp(own.memory.bytes, made->memory.bytes, own.memory.length) != 0) report(p, c, row, run.chip->name, seed, 1, "other bits of the operand that it quantises itself");
     free(workspace.bytes);
@@ -109,7 +124,7 @@ static dw_status run_norm(program *p, const kernel_case *c, const chip_caps *chi
 }
 
 /* The same bits as behind the norm's kernel: of a way that does norms. */
-static void run_normed(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *given, const operand *operands, uint64_t seed) {
+static void run_normed(program *p, const kernel_case *c, const kernel_row *row, const kernel_problem *problem, const kernel_run *given, const operand *operands, uint64_t seed) {
     operand norms[NORM_OPERANDS], all[KERNEL_CASE_OPERANDS];
     const dw_tensor *in[KERNEL_CASE_OPERANDS], *out[1];
     result normed, made[2] = {0};
@@ -141,7 +156,7 @@ static void run_normed(program *p, const kernel_case *c, const kernel_row *row, 
             of_graph[0] = &normed.tensor;
             quantised.call.in = of_graph;
             if (!kernel_takes_plain(row, &quantised, &plain)) {       /* with less shared memory fewer rows find room */
-                if (has_quantising(run.chip)) report(p, c, row, run.chip->name, seed, 1, "it does not do the norm");
+                report_undone(p, c, row, problem, &quantised, &plain, seed, "nothing does the norm");
                 takes = false;
                 break;
             }
@@ -310,10 +325,10 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
                 report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
             }
         }
-        if (t == 0 && status == DW_OK) run_normed(p, c, row, &run, operands, seed);
+        if (t == 0 && status == DW_OK) run_normed(p, c, row, problem, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_heads(p, c, row, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_early(p, c, row, &run, operands, &results[0][0], seed);
-        if (t == 0 && status == DW_OK) run_plain(p, c, row, &run, operands, &results[0][0], seed);
+        if (t == 0 && status == DW_OK) run_plain(p, c, row, problem, &run, operands, &results[0][0], seed);
         if (options.bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);
         memcpy(in, given, sizeof given);

@@ -1,4 +1,4 @@
-/* Codes of 8 and 4 bits to pairs of bf16 by moving their bits: what decoded.cuh does to weights, and few_around.cu to the rows that they are multiplied by. */
+/* Codes of 8 and 4 bits to pairs of bf16 or f16 by moving their bits: what decoded.cuh does to weights, and few_around.cu to the rows that they are multiplied by. */
 #ifndef KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 #define KERNELS_GEMM_WGMMA_DECODED_BITS_CUH
 

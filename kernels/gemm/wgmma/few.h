@@ -41,7 +41,7 @@ enum { DECODED_SCALE_STEPS = 8, FOLDED_SLOTS = 3, FOLDED_SLOT_STAGES = 4, FOLDED
 enum { FEW_SUM_PITCH = FEW_ROWS + 4 };
 #define FEW_SHARED_BYTES(kind, m) (FEW_STAGES(kind, m) * (FEW_STAGE_BYTES(kind, m) + FEW_FACTOR_BYTES(kind, m) + 16) + FEW_SCALE_BYTES(kind))
 
-/* out [m,n] = epilogue(a [m,k] b [n,k]^T). map_a: of a as bf16 in b's order of k (few_around.cu), boxes of the entry's rows by 64 of k, or of its codes, boxes of as many rows by FEW_STEP of k;
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T). map_a: of a as bf16, or f16, in b's order of k (few_around.cu), boxes of the entry's rows by 64 of k, or of its codes, boxes of as many rows by FEW_STEP of k;
  * map_b: boxes of 64 rows of b by a stage's k. */
 typedef struct matmul_few_arguments {
     MATMUL_ALIGNED(128) uint64_t map_a[16];

@@ -20,8 +20,6 @@ typedef struct row_threads { int64_t needed, group; bool many; } row_threads;
 row_threads row_parts_threads(const kernel_run *run, int64_t parts, int64_t cols);
 /* Of the launch's grid, block and entry, for x of this format and a result like out. whole: what is done to a part depends on all of its row. */
 void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
-/* The same rows, of which each has one warp. */
-void row_parts_by_warps(kernel_launch *launch, row_division *division);
 /* The first result of the run. */
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target);
 /* The same of another result. */

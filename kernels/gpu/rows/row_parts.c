@@ -58,15 +58,6 @@ void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x,
     launch->entry = entries[x == DW_FORMAT_f32 ? 0 : x == DW_FORMAT_bf16 ? 1 : 2][threads.many];
 }
 
-void row_parts_by_warps(kernel_launch *launch, row_division *division) {
-    division->group = 32;
-    division->group_log2 = 5;
-    division->parts_of_block = THREADS_OF_SMALL_PARTS / 32;
-    launch->block[0] = THREADS_OF_SMALL_PARTS;
-    const int64_t blocks = base_ceil_div((int64_t)division->rows * division->parts, division->parts_of_block);
-    cuda_grid(launch, blocks < INT32_MAX ? blocks : INT32_MAX, 1, 1);
-}
-
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) { row_parts_take_result(launch, run, 0, target); }
 
 void row_parts_take_result(kernel_launch *launch, const kernel_run *run, int result, row_target *target) {

@@ -14,10 +14,6 @@
 #include "kernels/gpu/rows/row_parts.h"
 
 #define INLINE static __device__ __forceinline__
-/* Pieces that arrays have room for: more than PIECES_MOST where a thread stands for two (norm_dense.cu). */
-#ifndef PIECES_HELD
-#define PIECES_HELD PIECES_MOST
-#endif
 #define EACH_PIECE(c) _Pragma("unroll") for (int c = 0; c < pieces; c++)
 #define EACH_OF_PIECE(i) _Pragma("unroll") for (int i = 0; i < PIECE; i++)
 
@@ -89,8 +85,8 @@ INLINE uint4 pack_halves(int format, const float *x) {
 
 /* Pieces whose elements are of a format: 16-bit ones lie in packed words, f32 in x. The other is not there. */
 typedef struct row_values {
-    float x[PIECES_HELD][PIECE];
-    uint4 words[PIECES_HELD];
+    float x[PIECES_MOST][PIECE];
+    uint4 words[PIECES_MOST];
 } row_values;
 
 /* x, rounded to that format. */
