@@ -3,6 +3,7 @@
 # another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
 # and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
 # kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own, norms and quantisers among them.
+# All lines on the H200 are one test, the rest (--others, test_conform_others.sh) another, which may run beside it; --all takes both.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
@@ -15,6 +16,7 @@ processes=1                      # the tests beside it take the other cores
 if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a tenth of a few files, one schedule
     read -ra lines <<<"$part tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt"
     part=
+    [ "${1:-}" != --others ] || { echo "skipped: sim_conform runs all of this that is run under a sanitizer"; exit 77; }
 fi
 if [ "${1:-}" = --all ]; then
     seeds="0 1 2 3 5 7 11 13 17"
@@ -37,8 +39,7 @@ one() {
 }
 export -f one
 export program folder
-{
-    for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
+others() {
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
     [ ${#lines[@]} -gt 0 ] || echo "b200:3 $part tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
@@ -63,4 +64,8 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt tests/conform/tcgen05_pairs_blocks.txt"
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
+}
+{
+    [ "${1:-}" = --others ] || for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
+    [ -z "${1:-}" ] || others "$@"
 } | xargs -P "$processes" -I{} bash -c 'one {}'
