@@ -36,7 +36,7 @@ def prefill(texts, tokens, kind):
     return Work(f"prefill {texts} x {tokens}", kind, texts=texts, prompt=tokens)
 
 
-def first(texts, kind):
+def first_token(texts, kind):
     """What an encoder reads, and the first token behind it."""
     return Work(f"first token of {texts}", kind, texts=texts, prompt=4)
 
@@ -221,9 +221,9 @@ MODELS = {model.name: model for model in (
           llama_works("products")),
     Model("bert-base", bert(hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12), BERT_WORKS),
     Model("gpt2", gpt2, (prefill(1, 512, "launches"), prefill(16, 512, "products"), decode(1, 512), decode(16, 512), decode(64, 512))),
-    Model("whisper-large", whisper, (Work("encoder 1", "products", spectra(1), part="model.encoder"), Work("encoder 8", "products", spectra(8), part="model.encoder"), first(1, "products"), decode(1, 4)),
+    Model("whisper-large", whisper, (Work("encoder 1", "products", spectra(1), part="model.encoder"), Work("encoder 8", "products", spectra(8), part="model.encoder"), first_token(1, "products"), decode(1, 4)),
           source_spectra),
-    Model("t5-large", t5, (Work("encoder 32 x 512", "products", texts(32, 512), part="encoder"), first(1, "launches"), decode(1, 4), decode(16, 4)), source_texts),
+    Model("t5-large", t5, (Work("encoder 32 x 512", "products", texts(32, 512), part="encoder"), first_token(1, "launches"), decode(1, 4), decode(16, 4)), source_texts),
     Model("gemma-2-2b", gemma2, (prefill(1, 512, "launches"), prefill(1, 8192, "products"), *DECODES[:2])),
     Model("mixtral-4", mixtral, EXPERT_WORKS[:4], experts=True),
     Model("deepseek-v3-3", deepseek_v3, EXPERT_WORKS[:4], experts=True),

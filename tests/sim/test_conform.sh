@@ -40,32 +40,32 @@ one() {
 export -f one
 export program folder
 others() {
-    [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
-    [ ${#lines[@]} -gt 0 ] || echo "b200:3 $part tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
+    for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
+    echo "b200:3 $part tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "b200:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"     # conversions and loads that these chips alone have
-    [ ${#lines[@]} -gt 0 ] || echo "b200:7 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
-    [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
+    echo "rtx5090:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"
+    echo "b200:7 $part --kernel cuda_matmul_skinny tests/conform/matmul.txt"     # conversions and loads that these chips alone have
+    echo "b200:7 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
+    echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
+    for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     # The tiles by tcgen05 by name, several to each thread block.
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt tests/conform/tcgen05_pairs.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=12:5 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05_shared.txt"; done     # room for several clusters of four blocks
-    [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 "b300,units=6:12 $part"; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt tests/conform/tcgen05_pairs_groups.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
-    [ ${#lines[@]} -gt 0 ] || for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them
-    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:5 --kernel cuda_matmul_wgmma_decoded tests/conform/matmul.txt"     # few parts of k, so that rings go round
-    [ ${#lines[@]} -gt 0 ] || echo "h200,units=3:3 --kernel cuda_attention_backward_joined tests/conform/attention_backward.txt"     # which wait for each other besides
-    [ ${#lines[@]} -gt 0 ] || echo "h200,units=16:3 --kernel cuda_sample tests/conform/sample.txt"     # clusters of three and of seven blocks
-    [ ${#lines[@]} -gt 0 ] || for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
-    [ ${#lines[@]} -gt 0 ] || echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
-    [ ${#lines[@]} -gt 0 ] || for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
-    [ ${#lines[@]} -gt 0 ] || echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt tests/conform/tcgen05_pairs_blocks.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
+    for chip in b200,units=4:7 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt tests/conform/tcgen05_pairs.txt"; done
+    for chip in b200,units=12:5 "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05_shared.txt"; done     # room for several clusters of four blocks
+    for chip in b200,units=4:7 "b300,units=6:12 $part"; do echo "$chip --kernel cuda_grouped_tcgen05 tests/conform/tcgen05_groups.txt tests/conform/tcgen05_pairs_groups.txt"; done
+    for chip in b200:7 b300:12; do echo "$chip --kernel cuda_grouped_outer_tcgen05 tests/conform/grouped.txt"; done
+    for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them
+    echo "h200,units=1:5 --kernel cuda_matmul_wgmma_decoded tests/conform/matmul.txt"     # few parts of k, so that rings go round
+    echo "h200,units=3:3 --kernel cuda_attention_backward_joined tests/conform/attention_backward.txt"     # which wait for each other besides
+    echo "h200,units=16:3 --kernel cuda_sample tests/conform/sample.txt"     # clusters of three and of seven blocks
+    for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
+    echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
+    for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
+    echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt tests/conform/tcgen05_pairs_blocks.txt"
+    echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 }
 {
     [ "${1:-}" = --others ] || for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
-    [ -z "${1:-}" ] || others "$@"
+    [ -z "${1:-}" ] || [ ${#lines[@]} -gt 0 ] || others "$@"
 } | xargs -P "$processes" -I{} bash -c 'one {}'

@@ -155,7 +155,9 @@ INLINE int32_t searched_code(const made_shape s, float most, int32_t first, seco
     const int steps[] = RULES_NV_STEPS, count = is_nv(s) ? (int)(sizeof steps / sizeof *steps) : 2, last = is_nv(s) ? 0x7e : 0xfd;
     const float unit = is_nv(s) ? second.encode : *inverse;
     const bool is_searched = most < INFINITE && first > 0;
-    float errors[6], by[6], least = INFINITE;
+    enum { MOST = 6 };
+    static_assert(sizeof steps / sizeof *steps <= MOST, "room for all candidates");
+    float errors[MOST], by[MOST], least = INFINITE;
     int32_t best = first;
 #pragma unroll
     for (int k = 0; k < count; k++) by[k] = candidate_inverse(is_nv(s), first + (is_nv(s) ? steps[k] : -k), candidate_value(is_nv(s), first + steps[k], k), second);
