@@ -74,7 +74,7 @@ static const measured_line decoded_products[] = {
     {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 20.7},
 };
 
-/* Of up to 64 rows of codes of 8 bits that are multiplied as they are (the same). */
+/* Of codes of 8 bits that are multiplied as they are, up to 64 rows, and of mxfp8 up to 512 (the same). */
 static const measured_line folded_products[] = {
     {"matmul mxfp8[16,4096] mxfp8[28672,4096] bt=true post=swiglu to=bf16", 34.5},
     {"matmul mxfp8[16,14336] mxfp8[4096,14336] bt=true to=bf16", 20.8},
@@ -85,7 +85,22 @@ static const measured_line folded_products[] = {
     {"matmul mxfp8[32,4096] mxfp8[6144,4096] bt=true to=bf16", 15.4},
     {"matmul mxfp8[32,4096] mxfp8[4096,4096] bt=true to=bf16", 12.8},
     {"matmul mxfp8[64,14336] mxfp8[4096,14336] bt=true to=bf16", 31.5},
-    {"matmul mxfp8[64,8192] mxfp8[2048,8192] bt=true to=bf16", 18.4},
+    {"matmul mxfp8[64,2048] mxfp8[16384,2048] bt=true post=swiglu to=bf16", 19.5},
+    {"matmul mxfp8[32,2048] mxfp8[2048,2048] bt=true to=bf16", 6.15},
+    {"matmul mxfp8[64,2048] mxfp8[3072,2048] bt=true to=bf16", 7.98},
+    {"matmul mxfp8[64,2048] mxfp8[2048,2048] bt=true to=bf16", 6.69},
+    {"matmul mxfp8[64,8192] mxfp8[2048,8192] bt=true to=bf16", 14.2},
+    {"matmul mxfp8[128,1024] mxfp8[1024,1024] bt=true to=bf16", 5.16},
+    {"matmul mxfp8[128,1024] mxfp8[4096,1024] bt=true to=bf16", 7.5},
+    {"matmul mxfp8[128,4096] mxfp8[1024,4096] bt=true to=bf16", 9.13},
+    {"matmul mxfp8[128,2048] mxfp8[3072,2048] bt=true to=bf16", 10.8},
+    {"matmul mxfp8[128,2048] mxfp8[2048,2048] bt=true to=bf16", 8.13},
+    {"matmul mxfp8[128,8192] mxfp8[2048,8192] bt=true to=bf16", 20.5},
+    {"matmul mxfp8[128,2048] mxfp8[16384,2048] bt=true post=swiglu to=bf16", 41.3},
+    {"matmul mxfp8[512,1024] mxfp8[1024,1024] bt=true to=bf16", 6.79},
+    {"matmul mxfp8[512,1024] mxfp8[4096,1024] bt=true to=bf16", 25.6},
+    {"matmul mxfp8[512,2048] mxfp8[2048,2048] bt=true to=bf16", 20.7},
+    {"matmul mxfp8[512,8192] mxfp8[2048,8192] bt=true to=bf16", 66.1},
     {"matmul fp8_1x128[16,14336] fp8_128x128[4096,14336] bt=true to=bf16", 19.9},
     {"matmul fp8_1x128[32,8192] fp8_128x128[2048,8192] bt=true to=bf16", 10.2},
     {"matmul fp8_row[16,4096] fp8_row[28672,4096] bt=true post=swiglu to=bf16", 32.7},

@@ -68,7 +68,7 @@ static const char *making_refusal(const kernel_run *run, text *why) {
 }
 
 const char *matmul_decoded_takes(const kernel_run *run, text *why) {
-    const char *reason = few_takes(run, entries_for(run)->kind, why);
+    const char *reason = few_takes(run, FEW_MOST, why);
     return reason == NULL && (run->quantises || run->norm != NULL) ? making_refusal(run, why) : reason;
 }
 

@@ -4,10 +4,10 @@
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
-const char *few_takes(const kernel_run *run, int kind, text *why) {
+const char *few_takes(const kernel_run *run, int64_t most, text *why) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
-    if (m > FEW_MOST_OF(kind)) return kernel_because(why, "it takes up to %d rows, and there are %lld", (int)FEW_MOST_OF(kind), (long long)m);
+    if (m > most) return kernel_because(why, "it takes up to %lld rows, and there are %lld", (long long)most, (long long)m);
     if (k == 0 || k % FEW_STEP != 0) return kernel_because(why, "k = %lld is no multiple of %d", (long long)k, (int)FEW_STEP);
     return n > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "n is 0, or k or n beyond what it counts to");
 }

@@ -23,7 +23,6 @@ enum { FEW_ROWS = 128, FEW_WARPS = 8, FEW_STEP = 128, FEW_SPLITS = 16, FEW_CLUST
 #define FEW_THREADS(kind) (32 * (FEW_WARPS + 1 + (FEW_FACTOR_BYTES(kind, 1) > 0)))
 /* Two blocks share a multiprocessor where a has up to so many rows. Codes as they are: at most as many. */
 enum { FEW_SHARED_MOST = 64, FOLDED_MOST = FEW_SHARED_MOST };
-#define FEW_MOST_OF(kind) (FEW_FOLDS(kind) ? FOLDED_MOST : FEW_MOST)
 /* By kind and rows of a, m: steps of a stage of the ring, of 4 bits as many as make lines of 128 bytes where a leaves room for stages enough; its bytes, b and behind it a; stages. */
 #define FEW_STEPS(kind, m) (FEW_BITS(kind) == 4 && (m) <= 32 ? 2 : 1)
 #define FEW_DEPTH(kind, m) (FEW_STEP * FEW_STEPS(kind, m))

@@ -16,8 +16,8 @@ typedef struct few_entries {
     const few_times *us;
 } few_entries;
 
-/* Whether the sizes of a call are taken by products of a kind: NULL, or why not. */
-const char *few_takes(const kernel_run *run, int kind, text *why);
+/* Whether the sizes of a call are taken, up to so many rows: NULL, or why not. */
+const char *few_takes(const kernel_run *run, int64_t most, text *why);
 /* Bytes in front of the parts, where a product has a's rows in the workspace and behind them their factors, and a bound of those of all. */
 int64_t few_factors_at(const kernel_run *run);
 int64_t few_rows_bytes(const kernel_run *run);
