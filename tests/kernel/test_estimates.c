@@ -72,6 +72,11 @@ static const measured_line decoded_products[] = {
     {"matmul mxfp8[128,4096] mxfp8[28672,4096] bt=true post=swiglu to=bf16", 72.6},
     {"matmul mxfp8[128,14336] mxfp8[4096,14336] bt=true to=bf16", 40.3},
     {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 20.7},
+    {"matmul mxfp8[128,1024] mxfp8[1024,1024] bt=true to=bf16", 8.75},
+    {"matmul mxfp8[128,2048] mxfp8[2048,2048] bt=true to=bf16", 12.85},
+    {"matmul mxfp8[128,8192] mxfp8[2048,8192] bt=true to=bf16", 23.9},
+    {"matmul fp8_row[128,1024] fp8_row[4096,1024] bt=true to=bf16", 12.4},
+    {"matmul fp8_row[128,4096] fp8_row[1024,4096] bt=true to=bf16", 13.7},
 };
 
 /* Of codes of 8 bits that are multiplied as they are, up to 64 rows, and of mxfp8 up to 512 (the same). */
@@ -103,6 +108,9 @@ static const measured_line folded_products[] = {
     {"matmul mxfp8[512,8192] mxfp8[2048,8192] bt=true to=bf16", 66.1},
     {"matmul fp8_1x128[16,14336] fp8_128x128[4096,14336] bt=true to=bf16", 19.9},
     {"matmul fp8_1x128[32,8192] fp8_128x128[2048,8192] bt=true to=bf16", 10.2},
+    {"matmul fp8_1x128[64,2048] fp8_128x128[3072,2048] bt=true to=bf16", 9.05},
+    {"matmul fp8_1x128[64,2048] fp8_128x128[16384,2048] bt=true post=swiglu to=bf16", 13.9},
+    {"matmul fp8_1x128[64,8192] fp8_128x128[2048,8192] bt=true to=bf16", 13.2},
     {"matmul fp8_row[16,4096] fp8_row[28672,4096] bt=true post=swiglu to=bf16", 32.7},
 };
 
@@ -235,7 +243,8 @@ static const measured_line library_products[] = {
     {"matmul bf16[512,3072] bf16[768,3072] bf16[768] bf16[512,768] bt=true post=bias,add", 9.0},
 };
 
-/* Which way took the shorter run on an H200 that has the library: BERT-base, BERT-large, GPT-2 with 16 texts by tiles, ViT-large with one image by cuBLASLt. */
+/* Which way took the shorter run on an H200 that has the library: BERT-base, BERT-large, GPT-2 with 16 texts by tiles, ViT-large with one image by cuBLASLt; of weights of 8 bits in graphs of such
+ * calls (bench/results/h200/decoded.md). */
 typedef struct picked_line { const char *line, *way; } picked_line;
 
 static const picked_line picks[] = {
@@ -249,6 +258,12 @@ static const picked_line picks[] = {
     {"matmul bf16[16,3072] bf16[768,3072] bf16[768] bf16[16,768] bt=true post=bias,add", "cuda_matmul_wgmma"},
     {"matmul bf16[197,1024] bf16[1024,1024] bf16[1024] bf16[197,1024] bt=true post=bias,add", "cuda_matmul_cublaslt"},
     {"matmul bf16[197,4096] bf16[1024,4096] bf16[1024] bf16[197,1024] bt=true post=bias,add", "cuda_matmul_cublaslt"},
+    {"matmul fp8_row[128,1024] fp8_row[1024,1024] bt=true to=bf16", "cuda_matmul_wgmma"},
+    {"matmul fp8_row[128,4096] fp8_row[1024,4096] bt=true to=bf16", "cuda_matmul_wgmma"},
+    {"matmul fp8_1x128[64,2048] fp8_128x128[3072,2048] bt=true to=bf16", "cuda_matmul_wgmma"},
+    {"matmul fp8_1x128[64,8192] fp8_128x128[2048,8192] bt=true to=bf16", "cuda_matmul_wgmma_folded"},
+    {"matmul mxfp8[128,1024] mxfp8[4096,1024] bt=true to=bf16", "cuda_matmul_wgmma_folded"},
+    {"matmul mxfp8[128,2048] mxfp8[16384,2048] bt=true post=swiglu to=bf16", "cuda_matmul_wgmma_decoded"},
 };
 
 /* only: the way that is asked for; NULL: the one of least estimate. has_library: cuBLASLt is there. */

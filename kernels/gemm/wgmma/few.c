@@ -44,7 +44,7 @@ static few_division divide(const kernel_run *run, const few_entries *entries) {
         const int64_t blocks = d.tiles * splits;
         const double step = blocks <= run->chip->units ? us->step[d.size] * us->alone : us->step[d.size] * (double)base_ceil_div(blocks, room);
         const bool is_cluster = splits > 1 && splits <= FEW_CLUSTER && us->cluster > 0;
-        const double all = us->start + us->tile * (double)d.tiles + (double)(base_ceil_div(d.stages, splits) * FEW_STEPS(entries->kind, d.m)) * step + (is_cluster ? us->cluster : splits > 1 ? us->part[d.size] * (double)blocks : 0);
+        const double all = us->start[d.size] + us->tile * (double)d.tiles + (double)(base_ceil_div(d.stages, splits) * FEW_STEPS(entries->kind, d.m)) * step + (is_cluster ? us->cluster : splits > 1 ? us->part[d.size] * (double)blocks : 0);
         if (splits == 1 || all < d.us) d.splits = splits, d.is_cluster = is_cluster, d.us = all;
     }
     return d;

@@ -5,9 +5,9 @@
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/wgmma/few.h"
 
-/* Microseconds: of the launches; by entry of a step of k, where as many thread blocks run as find room; and of each part that is written and added. alone: what a step takes of that where no two blocks share a multiprocessor.
+/* Microseconds, by entry: of the launches; of a step of k, where as many thread blocks run as find room; and of each part that is written and added. alone: what a step takes of that where no two blocks share a multiprocessor.
  * cluster: what clusters take to add their blocks' sums; 0: there are none. tile: of each tile, once. */
-typedef struct few_times { double start, step[4], part[4], alone, cluster, tile; } few_times;
+typedef struct few_times { double start[4], step[4], part[4], alone, cluster, tile; } few_times;
 
 /* The entries of a kind of products, with room for 16, 32, 64 and, where they have it, 128 rows. */
 typedef struct few_entries {
