@@ -22,6 +22,12 @@ static dw_status cpu_copy(device *device, void *to, const void *from, size_t byt
     return DW_OK;
 }
 
+static dw_status cpu_copy_rows(device *device, const device_rows *rows) {
+    (void)device;
+    for (size_t i = 0; i < rows->count; i++) memcpy((char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+    return DW_OK;
+}
+
 static dw_status cpu_fill(device *device, void *to, int byte, size_t bytes) {
     (void)device;
     if (bytes > 0) memset(to, byte, bytes);
@@ -47,6 +53,7 @@ static const device_calls cpu_calls = {
     .write = cpu_copy,
     .read = cpu_copy,
     .copy = cpu_copy,
+    .copy_rows = cpu_copy_rows,
     .fill = cpu_fill,
     .run = cpu_run,
     .synchronize = cpu_synchronize,

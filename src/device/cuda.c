@@ -63,6 +63,20 @@ static dw_status cuda_move(device *device, void *to, const void *from, size_t by
     return DW_OK;
 }
 
+/* Pitches beyond what the driver takes: a row after the other. */
+static dw_status cuda_move_rows(device *device, const device_rows *rows) {
+    const size_t most_pitch = INT32_MAX;      /* CU_DEVICE_ATTRIBUTE_MAX_PITCH */
+    if (rows->bytes == 0 || rows->count == 0) return DW_OK;
+    if (rows->to_pitch > most_pitch || rows->from_pitch > most_pitch) {
+        for (size_t i = 0; i < rows->count; i++) TRY(cuda_move(device, (char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes));
+        return DW_OK;
+    }
+    const cuda_copy copy = {.from_type = CUDA_MEMORY_DEVICE, .from_device = address_of(rows->from), .from_pitch = rows->from_pitch, .from_height = rows->count, .to_type = CUDA_MEMORY_DEVICE,
+                            .to_device = address_of(rows->to), .to_pitch = rows->to_pitch, .to_height = rows->count, .width_bytes = rows->bytes, .height = rows->count, .depth = 1};
+    IN_CONTEXT(device, Memcpy3DAsync_v2, &copy, cuda_state_of(device)->current);
+    return DW_OK;
+}
+
 static dw_status cuda_fill(device *device, void *to, int byte, size_t bytes) {
     if (bytes == 0) return DW_OK;
     IN_CONTEXT(device, MemsetD8Async, address_of(to), (unsigned char)byte, bytes, cuda_state_of(device)->current);
@@ -197,6 +211,7 @@ static const device_calls cuda_calls = {
     .write = cuda_write,
     .read = cuda_read,
     .copy = cuda_move,
+    .copy_rows = cuda_move_rows,
     .fill = cuda_fill,
     .run = cuda_run_row,
     .synchronize = cuda_synchronize,

@@ -18,6 +18,9 @@ typedef struct device_times {
     int launches, early;          /* all, and those that may begin before the one in front of them has ended */
 } device_times;
 
+/* Rows of so many bytes each, pitches apart; those of the one do not overlap those of the other. */
+typedef struct device_rows { void *to; const void *from; size_t to_pitch, from_pitch, bytes, count; } device_rows;
+
 /* What an implementation provides. Addresses are the device's own; on the CPU they are host addresses. */
 typedef struct device_calls {
     void (*close)(device *device);
@@ -29,6 +32,7 @@ typedef struct device_calls {
     dw_status (*write)(device *device, void *to, const void *from_host, size_t bytes);
     dw_status (*read)(device *device, void *to_host, const void *from, size_t bytes);
     dw_status (*copy)(device *device, void *to, const void *from, size_t bytes);
+    dw_status (*copy_rows)(device *device, const device_rows *rows);
     dw_status (*fill)(device *device, void *to, int byte, size_t bytes);
     /* Runs one kernel on operands in device memory. May return before it is done: synchronize waits. run->pool is filled in by the CPU device. */
     dw_status (*run)(device *device, const kernel_row *row, kernel_run *run);

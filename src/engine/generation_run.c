@@ -225,21 +225,31 @@ static dw_status copy_bytes(device *device, void *to, const void *from, size_t b
     return DW_OK;
 }
 
-/* A contiguous tensor into a row of one that may be larger along each axis. What lies together in both is one piece. */
+static dw_status copy_rows(device *device, const device_rows *rows) {
+    if (device != NULL) return device->calls->copy_rows(device, rows);
+    for (size_t i = 0; i < rows->count; i++) memcpy((char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+    return DW_OK;
+}
+
+/* A contiguous tensor into a row of one that may be larger along each axis. What lies together in both is one piece, and pieces along an axis are one copy. */
 static dw_status copy_row(device *device, const dw_tensor *to, int64_t row, const dw_tensor *from) {
     const size_t bytes = (size_t)dw_format_bits(to->format) / 8;
     int last = from->rank - 1;
     int64_t index[DW_MAX_RANK] = {0}, piece = from->dims[last];
     if (op_tensor_count(from) == 0) return DW_OK;
     while (last > 1 && from->dims[last] == to->dims[last]) piece *= from->dims[--last];
+    const int along = last > 1 ? last - 1 : 0;      /* the axis of pieces that are copied together; 0: there is one */
+    device_rows rows = {.to_pitch = (size_t)to->strides[along] * bytes, .from_pitch = (size_t)from->strides[along] * bytes, .bytes = (size_t)piece * bytes, .count = along > 0 ? (size_t)from->dims[along] : 1};
     for (bool more = true; more;) {
         int64_t target = row * to->strides[0], source = 0;
-        for (int i = 0; i < last; i++) {
-            target += i > 0 ? index[i] * to->strides[i] : 0;
+        for (int i = 1; i < along; i++) {
+            target += index[i] * to->strides[i];
             source += index[i] * from->strides[i];
         }
-        TRY(copy_bytes(device, (char *)to->data + (size_t)target * bytes, (const char *)from->data + (size_t)source * bytes, (size_t)piece * bytes));
-        int axis = last - 1;
+        rows.to = (char *)to->data + (size_t)target * bytes;
+        rows.from = (const char *)from->data + (size_t)source * bytes;
+        TRY(along > 0 ? copy_rows(device, &rows) : copy_bytes(device, rows.to, rows.from, rows.bytes));
+        int axis = along - 1;
         while (axis > 0 && ++index[axis] == from->dims[axis]) index[axis--] = 0;
         more = axis > 0;
     }

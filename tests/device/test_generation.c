@@ -106,6 +106,8 @@ static void what_is_given_comes_once(void **state) {
         }
         /* each of the five: one copy for the encoder, two for what it gave; and one for each run */
         assert_in_range(count_calls("MemcpyHtoDAsync"), 5 + 2, 5 * 3 + count_calls("GraphLaunch") - 5);
+        /* and on the device one for each of what it gave, however many heads that has */
+        if (rows > 1) assert_in_range(count_calls("Memcpy3DAsync"), 1, 5 * 2);
         dw_session_destroy(session);
         dw_session_destroy(plain);
     }
