@@ -149,6 +149,7 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
         num_layout(shape.format, shape.scale_layout, shape.rank, shape.dims, &parts);
         check(gpu->calls->alloc(gpu, parts.total_bytes, &s->memory[i]));
         op_tensor_init(t, shape.format, shape.scale_layout, shape.rank, shape.dims, s->memory[i]);
+        if (i < c->n_in && ((c->turned | c->reversed) & ~(c->strided | c->pitched)) >> i & 1) kernel_case_set_apart(c, i, t);   /* without gaps it fills what it has */
         if (i >= c->n_in) {
             s->out_pointers[i - c->n_in] = t;
             continue;

@@ -155,6 +155,8 @@ static dw_status read_word(reader *r, char *word) {
     if (strcmp(word, "pack") == 0) return read_mask(r, value, &r->c->constant);
     if (strcmp(word, "strided") == 0) return read_mask(r, value, &r->c->strided);
     if (strcmp(word, "pitched") == 0) return read_mask(r, value, &r->c->pitched);
+    if (strcmp(word, "turned") == 0) return read_mask(r, value, &r->c->turned);
+    if (strcmp(word, "reversed") == 0) return read_mask(r, value, &r->c->reversed);
     if (strcmp(word, "ascending") == 0) return read_mask(r, value, &r->c->ascending);
     if (strcmp(word, "special") == 0) return read_mask(r, value, &r->c->special);
     if (strcmp(word, "range") == 0) return read_range(r, value);
@@ -193,14 +195,22 @@ bool kernel_case_has_variant(const kernel_case *c, const char *name) {
     return false;
 }
 
+/* Which axis of rank runs at place of the memory, 0 the fastest. */
+static int axis_at(int place, int rank, bool is_turned, bool is_reversed) {
+    if (is_reversed) return place;
+    if (is_turned && place < 2 && rank > 1) return rank - 2 + place;
+    return rank - 1 - place;
+}
+
 int64_t kernel_case_set_apart(const kernel_case *c, int operand, dw_tensor *tensor) {
-    const bool is_strided = c->strided >> operand & 1, is_pitched = c->pitched >> operand & 1;
-    if ((!is_strided && !is_pitched) || dw_format_is_block(tensor->format) || dw_format_bits(tensor->format) < 8) return 0;
+    const bool is_strided = c->strided >> operand & 1, is_pitched = c->pitched >> operand & 1, is_turned = c->turned >> operand & 1, is_reversed = c->reversed >> operand & 1;
+    if ((!is_strided && !is_pitched && !is_turned && !is_reversed) || dw_format_is_block(tensor->format) || dw_format_bits(tensor->format) < 8) return 0;
     int64_t stride = is_strided ? 2 : 1;
-    for (int axis = tensor->rank - 1; axis >= 0; axis--) {
+    for (int place = 0; place < tensor->rank; place++) {
+        const int axis = axis_at(place, tensor->rank, is_turned, is_reversed);
         tensor->strides[axis] = stride;
-        stride *= tensor->dims[axis] + 1;
-        if (!is_strided && axis == tensor->rank - 1) stride = base_ceil_div(stride, 16) * 16;   /* words of any format */
+        stride *= tensor->dims[axis] + (is_strided || is_pitched);
+        if (is_pitched && !is_strided && place == 0) stride = base_ceil_div(stride, 16) * 16;   /* words of any format */
     }
     return stride;
 }

@@ -445,6 +445,8 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     pack=I         operand I is constant, so rows that pack it get it packed
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
  *     pitched=I,..   these operands lie with gaps of whole 16-byte words between rows, and others between what further axes count, where the row allows it; elements of a row are side by side
+ *     turned=I,..    memory of these operands runs along the last axis but one first, then along the last, as of a transpose; with the gaps that the line asks for besides
+ *     reversed=I,..  it runs along the first axis first, and along the last one last
  *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
  *     norm=OP        operand 0, or what it is quantised from, and of cache_update keys and queries, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
@@ -474,7 +476,7 @@ typedef struct kernel_case {
     op_attr items[KERNEL_CASE_ATTRS];
     op_attrs attrs;
     op_post_list post;
-    unsigned constant, ascending, strided, pitched, special;
+    unsigned constant, ascending, strided, pitched, turned, reversed, special;
     int world;                    /* 0: as many as take part */
     kernel_range ranges[KERNEL_CASE_OPERANDS];
     kernel_choices choices[KERNEL_CASE_OPERANDS];
@@ -492,7 +494,7 @@ typedef struct kernel_case {
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
 /* Is a variant of this name among those of the line? */
 bool kernel_case_has_variant(const kernel_case *c, const char *name);
-/* The strides of an operand that the line has apart, strided or pitched, from its sizes; how many elements it then reaches over. 0: it lies as it is. */
+/* The strides of an operand that the line has lie in its own way (strided, pitched, turned, reversed), from its sizes; how many elements it then reaches over. 0: it lies as it is. */
 int64_t kernel_case_set_apart(const kernel_case *c, int operand, dw_tensor *tensor);
 /* Element i of an operand with choices, columns or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
 void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value);
