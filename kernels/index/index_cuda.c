@@ -8,24 +8,27 @@
 
 const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-/* Rows that one index each names are moved at most of the bandwidth; else elements or words look for their places first. In a model's step on an H200 (bench/results/h200/models.md). */
+/* Rows that one index each names are moved at most of the bandwidth; else elements or words look for their places first. In a model's step on an H200 (bench/results/h200/models.md); the share of the bandwidth of
+ * narrow rows and of elements that are named one by one by themselves (bench/results/h200/index.md), of which gather reads sectors for elements. */
 double index_cuda_cost(const kernel_problem *problem) {
     const bool rows = problem->op->id == OP_take && problem->in[0]->rank == 2 && problem->in[1]->rank == 1 && op_attr_int(problem->attrs, OP_ATTR_axis) == 0;
-    return rows && chip_has(problem->chip, CHIP_tma) ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.8) : 6e-6 + cuda_cost(problem);
+    const bool looks_up = problem->op->id == OP_take || problem->op->id == OP_index;
+    if (!chip_has(problem->chip, CHIP_tma)) return 6e-6 + cuda_cost(problem);
+    return rows ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.8) : 6e-6 + (looks_up ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5) : cuda_cost(problem));
 }
 
 typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];
 
 /* ---- reading ---- */
 
-/* Rows in words of 16 bytes: the nest and the strides that indices are multiplied by become those of words. */
-static bool reads_words(const kernel_run *run, read_arguments *a) {
+/* Rows in words of so many bytes: the nest and the strides that indices are multiplied by become those of words. */
+static bool reads_words(const kernel_run *run, read_arguments *a, int64_t word) {
     int64_t bytes = dw_format_bits(run->call.out[0]->format) / 8;
-    if (!chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(run->call.in[0]->data) || !cuda_lies_at_16(run->call.out[0]->data)) return false;
+    if (!chip_has(run->chip, CHIP_tma) || (uintptr_t)run->call.in[0]->data % (uintptr_t)word != 0 || (uintptr_t)run->call.out[0]->data % (uintptr_t)word != 0) return false;
     for (int k = 0; k < a->indices; k++)
-        if (a->strides[k] * bytes % 16 != 0) return false;
-    if (!cuda_nest_words(&a->nest, 2, 2 + a->indices, bytes)) return false;
-    for (int k = 0; k < a->indices; k++) a->strides[k] = a->strides[k] * bytes / 16;
+        if (a->strides[k] * bytes % word != 0) return false;
+    if (!cuda_nest_words_of(&a->nest, 2, 2 + a->indices, bytes, word)) return false;
+    for (int k = 0; k < a->indices; k++) a->strides[k] = a->strides[k] * bytes / word;
     return true;
 }
 
@@ -35,21 +38,103 @@ static bool reads_rows(const read_arguments *a) {
     return a->indices == 1 && a->nest.rank >= 1 && a->nest.rank <= 2 && a->nest.count <= MOST && a->nest.strides[2][a->nest.rank - 1] == 0;
 }
 
+/* The kernel of rows in words, of 16 bytes or as many as narrow ones are made of; NULL: they are none. */
+static const char *read_words(const kernel_run *run, read_arguments *a) {
+    static const char *const narrow[] = {[8] = "index_read_rows_8", [4] = "index_read_rows_4", [2] = "index_read_rows_2", [1] = "index_read_rows_1"};
+    if (reads_words(run, a, 16)) return reads_rows(a) ? "index_read_rows" : "index_read_words";
+    for (int64_t word = 8; word >= dw_format_bits(run->call.out[0]->format) / 8 && reads_rows(a); word /= 2)
+        if (reads_words(run, a, word)) return narrow[word];
+    return NULL;
+}
+
+/* ---- elements that are named one by one ---- */
+
+/* An axis along which those indices repeat that differ from element to element of the last one; -1: there is none. */
+static int repeated_axis(const read_arguments *a) {
+    const int last = a->nest.rank - 1;
+    for (int axis = 0; axis < last; axis++) {
+        bool repeats = a->nest.dims[axis] <= (int64_t)UINT16_MAX * LOOK_UP_REPEATS;     /* groups of them are counted by the grid's y */
+        for (int k = 0; k < a->indices; k++) repeats &= a->nest.strides[2 + k][last] == 0 || a->nest.strides[2 + k][axis] == 0;
+        if (repeats) return axis;
+    }
+    return -1;
+}
+
+/* The result in vectors of eight elements, and indices that differ along them. */
+static bool looks_up(const kernel_run *run, const read_arguments *a) {
+    const int last = a->nest.rank - 1;
+    bool differs = false;
+    if (!chip_has(run->chip, CHIP_tma) || a->indices > LOOK_UP_INDICES || last < 0 || a->nest.dims[last] % CUDA_VECTOR != 0 || a->nest.strides[0][last] != 1) return false;
+    for (int axis = 0; axis < last; axis++)
+        if (a->nest.strides[0][axis] % CUDA_VECTOR != 0) return false;
+    for (int k = 0; k < a->indices; k++) differs |= a->nest.strides[2 + k][last] != 0;
+    return differs && cuda_lies_at_16(run->call.out[0]->data);
+}
+
+static bool lies_in_pairs(const kernel_run *run, const read_arguments *a, int k) {
+    const int64_t *strides = a->nest.strides[2 + k];
+    if (run->call.in[1 + k]->format != DW_FORMAT_i64 || strides[a->nest.rank - 1] != 1 || !cuda_lies_at_16(run->call.in[1 + k]->data)) return false;
+    for (int axis = 0; axis < a->nest.rank - 1; axis++)
+        if (strides[axis] % 2 != 0) return false;
+    return true;
+}
+
+/* The space without the repeated axis, in vectors. */
+static void take_vectors(const read_arguments *a, int repeated, look_up_arguments *to) {
+    const int last = a->nest.rank - 1;
+    to->nest = (cuda_nest){.narrow = a->nest.narrow, .count = 1};
+    to->repeats = repeated < 0 ? 1 : a->nest.dims[repeated];
+    for (int axis = 0; axis <= last; axis++) {
+        if (axis == repeated) continue;
+        const int64_t width = axis == last ? CUDA_VECTOR : 1;
+        to->nest.dims[to->nest.rank] = a->nest.dims[axis] / width;
+        to->nest.count *= a->nest.dims[axis] / width;
+        for (int k = 0; k < 2 + a->indices; k++) to->nest.strides[k][to->nest.rank] = a->nest.strides[k][axis] * width;
+        to->nest.rank++;
+    }
+    for (int k = 0; repeated >= 0 && k < 2 + a->indices; k++) to->repeat_steps[k] = a->nest.strides[k][repeated];
+}
+
+static dw_status add_look_up(const kernel_run *run, kernel_launcher *launcher, const read_arguments *a) {
+    static const char *const entries[] = {[1] = "index_look_up_1", [2] = "index_look_up_2", [4] = "index_look_up_4", [8] = "index_look_up_8"};
+    const int last = a->nest.rank - 1;
+    kernel_launch launch;
+    look_up_arguments *to = cuda_launch(&launch, "index_vectors", entries[dw_format_bits(run->call.out[0]->format) / 8], sizeof *to);
+    take_vectors(a, repeated_axis(a), to);
+    to->indices = a->indices;
+    to->x_step = a->nest.strides[1][last];
+    cuda_take_array(&launch, run, KERNEL_RESULT, &to->out);
+    cuda_take_array(&launch, run, 0, &to->x);
+    for (int k = 0; k < a->indices; k++) {
+        to->sizes[k] = a->sizes[k];
+        to->strides[k] = a->strides[k];
+        to->steps[k] = a->nest.strides[2 + k][last];
+        to->in_pairs[k] = lies_in_pairs(run, a, k);
+        cuda_take_array(&launch, run, 1 + k, &to->index[k]);
+    }
+    cuda_take_fault(&launch, &to->fault);
+    launch.overlaps = true;
+    cuda_grid_items(&launch, to->nest.count);
+    launch.grid[1] = (uint32_t)base_ceil_div(to->repeats, LOOK_UP_REPEATS);
+    return launcher->add(launcher, &launch);
+}
+
 static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, read_arguments *arguments, int rank, const int64_t *dims, axes strides) {
+    enum { WORDS_OF_THREAD = 4 };
     cuda_nest_build(&arguments->nest, rank, dims, 2 + arguments->indices, (const int64_t(*)[CUDA_RANK])strides);
     if (arguments->nest.count == 0) return DW_OK;
-    enum { WORDS_OF_THREAD = 4 };
-    const bool in_words = reads_words(run, arguments);
-    if (in_words) {
+    const char *words = read_words(run, arguments);
+    if (words == NULL && looks_up(run, arguments)) return add_look_up(run, launcher, arguments);
+    if (words != NULL) {
         launch->image = "index_vectors";
         launch->overlaps = true;
-        launch->entry = reads_rows(arguments) ? "index_read_rows" : "index_read_words";
+        launch->entry = words;
     }
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(launch, run, 0, &arguments->x);
     for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, 1 + k, &arguments->index[k]);
     cuda_take_fault(launch, &arguments->fault);
-    cuda_grid_items(launch, in_words ? base_ceil_div(arguments->nest.count, WORDS_OF_THREAD) : arguments->nest.count);
+    cuda_grid_items(launch, words != NULL ? base_ceil_div(arguments->nest.count, WORDS_OF_THREAD) : arguments->nest.count);
     return launcher->add(launcher, launch);
 }
 

@@ -14,6 +14,19 @@ typedef struct read_arguments {
     cuda_fault_place fault;
 } read_arguments;
 
+/* Elements that indices name one by one: eight side by side of the result a thread, and the same of LOOK_UP_REPEATS steps of an axis along which those indices repeat that differ from element to element. */
+enum { LOOK_UP_INDICES = 2, LOOK_UP_REPEATS = 4 };
+typedef struct look_up_arguments {
+    cuda_nest nest;               /* out, x, then each index tensor: of vectors, without that axis */
+    cuda_array out, x, index[LOOK_UP_INDICES];
+    int64_t sizes[LOOK_UP_INDICES], strides[LOOK_UP_INDICES];   /* of the axes of x that they name */
+    int64_t x_step, steps[LOOK_UP_INDICES];                     /* from element to element; 0: one index for all eight */
+    int64_t repeats, repeat_steps[2 + LOOK_UP_INDICES];         /* of that axis; 1: there is none */
+    int32_t indices;
+    int32_t in_pairs[LOOK_UP_INDICES];                          /* i64 side by side at multiples of 16 bytes */
+    cuda_fault_place fault;
+} look_up_arguments;
+
 /* Each item of items writes to other elements than every other; the places of one are written in order. */
 typedef struct write_arguments {
     cuda_nest items;              /* out, values, then each index tensor */

@@ -29,33 +29,132 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_read_words(cons
     }
 }
 
-/* The same of rows [rows, words] that one index names, as of embeddings: one division says which row a word is of. */
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_read_rows(const __grid_constant__ read_arguments arguments) {
-    const read_arguments *a = &arguments;
-    const int last = a->nest.rank - 1;
-    const uint32_t words_of_row = (uint32_t)a->nest.dims[last], count = (uint32_t)a->nest.count;
-    const int64_t to_row = last > 0 ? a->nest.strides[0][0] : 0, from_row = last > 0 ? a->nest.strides[1][0] : 0, index_row = last > 0 ? a->nest.strides[2][0] : 0;
-    grid_release();
-    grid_wait();
-    for (uint32_t first = blockIdx.x * CUDA_THREADS * WORDS_AT_ONCE + threadIdx.x; first < count; first += gridDim.x * CUDA_THREADS * WORDS_AT_ONCE) {
-        int64_t to[WORDS_AT_ONCE], from[WORDS_AT_ONCE];
-        uint4 words[WORDS_AT_ONCE];
+/* The same of rows [rows, words] that one index names, as of embeddings: one division says which row a word is of. Words of 16 bytes, or of as many as narrow rows are made of. */
+#define READ_ROWS(name, type)                                                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ read_arguments arguments) {                                                                  \
+        const read_arguments *a = &arguments;                                                                                                                                            \
+        const int last = a->nest.rank - 1;                                                                                                                                               \
+        const uint32_t words_of_row = (uint32_t)a->nest.dims[last], count = (uint32_t)a->nest.count;                                                                                     \
+        const int64_t to_row = last > 0 ? a->nest.strides[0][0] : 0, from_row = last > 0 ? a->nest.strides[1][0] : 0, index_row = last > 0 ? a->nest.strides[2][0] : 0;                  \
+        grid_release();                                                                                                                                                                  \
+        grid_wait();                                                                                                                                                                     \
+        for (uint32_t first = blockIdx.x * CUDA_THREADS * WORDS_AT_ONCE + threadIdx.x; first < count; first += gridDim.x * CUDA_THREADS * WORDS_AT_ONCE) {                               \
+            int64_t to[WORDS_AT_ONCE], from[WORDS_AT_ONCE];                                                                                                                              \
+            type words[WORDS_AT_ONCE];                                                                                                                                                   \
+            _Pragma("unroll") for (int k = 0; k < WORDS_AT_ONCE; k++) {                                                                                                                  \
+                const uint32_t i = first + k * CUDA_THREADS, row = i / words_of_row, word = i - row * words_of_row;                                                                      \
+                from[k] = to[k] = -1;                                                                                                                                                    \
+                if (i >= count) continue;                                                                                                                                                \
+                const int64_t index = load_index(&a->index[0], row * index_row, a->sizes[0], &a->fault);                                                                                 \
+                to[k] = row * to_row + word;                                                                                                                                             \
+                if (index >= 0) from[k] = row * from_row + index * a->strides[0] + word;                                                                                                 \
+            }                                                                                                                                                                            \
+            _Pragma("unroll") for (int k = 0; k < WORDS_AT_ONCE; k++) {                                                                                                                  \
+                const type zero = {0};                                                                                                                                                   \
+                words[k] = from[k] < 0 ? zero : ((const type *)a->x.data)[from[k]];                                                                                                      \
+            }                                                                                                                                                                            \
+            _Pragma("unroll") for (int k = 0; k < WORDS_AT_ONCE; k++)                                                                                                                    \
+                if (to[k] >= 0) ((type *)a->out.data)[to[k]] = words[k];                                                                                                                 \
+        }                                                                                                                                                                                \
+    }
+READ_ROWS(index_read_rows, uint4)
+READ_ROWS(index_read_rows_8, uint2)
+READ_ROWS(index_read_rows_4, uint32_t)
+READ_ROWS(index_read_rows_2, uint16_t)
+READ_ROWS(index_read_rows_1, uint8_t)
+
+/* ---- elements that indices name one by one ---- */
+
+enum { LOOKED_UP = 8 };
+#define EACH_LOOKED_UP(i) _Pragma("unroll") for (int i = 0; i < LOOKED_UP; i++)
+
+/* An index from the front, or -1 and a fault. */
+static __device__ __forceinline__ int64_t checked_index(const look_up_arguments *a, const int k, int64_t given) {
+    const int64_t from_front = given < 0 ? given + a->sizes[k] : given;
+    if (from_front >= 0 && from_front < a->sizes[k]) return from_front;
+    fault_raise(&a->fault, CUDA_FAULT_INDEX, given, a->sizes[k]);
+    return -1;
+}
+
+/* What index tensor k has for eight elements, from element at on. */
+static __device__ __forceinline__ void load_indices(const look_up_arguments *a, const int k, int64_t at, int64_t *x) {
+    if (a->in_pairs[k]) {
+        const longlong2 *from = (const longlong2 *)((const int64_t *)a->index[k].data + at);
+        longlong2 pairs[LOOKED_UP / 2];
 #pragma unroll
-        for (int k = 0; k < WORDS_AT_ONCE; k++) {
-            const uint32_t i = first + k * CUDA_THREADS, row = i / words_of_row, word = i - row * words_of_row;
-            from[k] = to[k] = -1;
-            if (i >= count) continue;
-            const int64_t index = load_index(&a->index[0], row * index_row, a->sizes[0], &a->fault);
-            to[k] = row * to_row + word;
-            if (index >= 0) from[k] = row * from_row + index * a->strides[0] + word;
-        }
+        for (int i = 0; i < LOOKED_UP / 2; i++) pairs[i] = from[i];
 #pragma unroll
-        for (int k = 0; k < WORDS_AT_ONCE; k++) words[k] = from[k] < 0 ? make_uint4(0, 0, 0, 0) : ((const uint4 *)a->x.data)[from[k]];
-#pragma unroll
-        for (int k = 0; k < WORDS_AT_ONCE; k++)
-            if (to[k] >= 0) ((uint4 *)a->out.data)[to[k]] = words[k];
+        for (int i = 0; i < LOOKED_UP / 2; i++) x[2 * i] = pairs[i].x, x[2 * i + 1] = pairs[i].y;
+    } else {
+        EACH_LOOKED_UP(i) x[i] = load_int(&a->index[k], at + i * a->steps[k]);
     }
 }
+
+/* The places of a vector in out, x and the index tensors. */
+static __device__ __forceinline__ void vector_places(const cuda_nest *nest, int64_t vector, int64_t *at) {
+#pragma unroll
+    for (int k = 0; k < 2 + LOOK_UP_INDICES; k++) at[k] = 0;
+    for (int axis = nest->rank - 1; axis >= 0; axis--) {
+        const int64_t next = axis == 0 ? 0 : nest->narrow ? (uint32_t)vector / (uint32_t)nest->dims[axis] : vector / nest->dims[axis], index = vector - next * nest->dims[axis];
+#pragma unroll
+        for (int k = 0; k < 2 + LOOK_UP_INDICES; k++) at[k] += index * nest->strides[k][axis];
+        vector = next;
+    }
+}
+
+/* Eight elements of x to one place of out. type: of an element; from: where they lie in x, -1 of those that an index names outside. */
+#define LOOK_UP(name, type)                                                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ look_up_arguments arguments) {                                                  \
+        const look_up_arguments *a = &arguments;                                                                                                                            \
+        const int64_t first = (int64_t)blockIdx.y * LOOK_UP_REPEATS, end = min(first + LOOK_UP_REPEATS, a->repeats);                                                        \
+        grid_release();                                                                                                                                                     \
+        grid_wait();                                                                                                                                                        \
+        for (int64_t vector = item_first(); vector < a->nest.count; vector += item_step()) {                                                                                \
+            int64_t at[2 + LOOK_UP_INDICES], from[LOOKED_UP];                                                                                                               \
+            uint32_t outside = 0;                                                                                                                                           \
+            vector_places(&a->nest, vector, at);                                                                                                                            \
+            EACH_LOOKED_UP(i) from[i] = at[1] + i * a->x_step;                                                                                                              \
+            _Pragma("unroll") for (int k = 0; k < LOOK_UP_INDICES; k++) {                                                                                                   \
+                if (k >= a->indices || a->steps[k] == 0) continue;                                                                                                          \
+                int64_t given[LOOKED_UP];                                                                                                                                   \
+                load_indices(a, k, at[2 + k], given);                                                                                                                       \
+                EACH_LOOKED_UP(i) {                                                                                                                                         \
+                    const int64_t index = checked_index(a, k, given[i]);                                                                                                    \
+                    from[i] += index * a->strides[k];                                                                                                                       \
+                    outside |= (uint32_t)(index < 0) << i;                                                                                                                  \
+                }                                                                                                                                                           \
+            }                                                                                                                                                               \
+            _Pragma("unroll 1") for (int64_t r = first; r < end; r++) {                                                                                                     \
+                int64_t base = r * a->repeat_steps[1];                                                                                                                      \
+                uint32_t none = outside;                                                                                                                                    \
+                __align__(16) type x[LOOKED_UP];                                                                                                                            \
+                _Pragma("unroll") for (int k = 0; k < LOOK_UP_INDICES; k++) {                                                                                               \
+                    if (k >= a->indices || a->steps[k] != 0) continue;                                                                                                      \
+                    const int64_t index = checked_index(a, k, load_int(&a->index[k], at[2 + k] + r * a->repeat_steps[2 + k]));                                              \
+                    base += index * a->strides[k];                                                                                                                          \
+                    if (index < 0) none = (1u << LOOKED_UP) - 1;                                                                                                            \
+                }                                                                                                                                                           \
+                EACH_LOOKED_UP(i) x[i] = none >> i & 1 ? 0 : ((const type *)a->x.data)[base + from[i]];                                                                     \
+                store_looked_up((type *)a->out.data + at[0] + r * a->repeat_steps[0], x);                                                                                   \
+            }                                                                                                                                                               \
+        }                                                                                                                                                                   \
+    }
+#define STORE_LOOKED_UP(type, word)                                                                                                                                         \
+    static __device__ __forceinline__ void store_looked_up(type *to, const type x[LOOKED_UP]) {                                                                             \
+        word words[LOOKED_UP * sizeof(type) / sizeof(word)];                                                                                                                \
+        memcpy(words, x, sizeof words);                                                                                                                                     \
+        _Pragma("unroll") for (int i = 0; i < (int)(sizeof words / sizeof words[0]); i++) ((word *)to)[i] = words[i];                                                       \
+    }
+STORE_LOOKED_UP(uint8_t, uint2)
+STORE_LOOKED_UP(uint16_t, uint4)
+STORE_LOOKED_UP(uint32_t, uint4)
+STORE_LOOKED_UP(uint64_t, uint4)
+LOOK_UP(index_look_up_1, uint8_t)
+LOOK_UP(index_look_up_2, uint16_t)
+LOOK_UP(index_look_up_4, uint32_t)
+LOOK_UP(index_look_up_8, uint64_t)
+
+/* ---- writing ---- */
 
 /* What a place says of out: where its first element lies, and which combination of indices it is; -1: one lies outside. */
 static __device__ __forceinline__ int64_t place_key(const write_arguments *a, int64_t place, int64_t *at, int64_t *to) {

@@ -61,20 +61,22 @@ bool cuda_nest_vectors(cuda_nest *nest, int count, const dw_tensor *const *tenso
     return true;
 }
 
-bool cuda_nest_words(cuda_nest *nest, int moved, int count, int64_t bytes) {
+bool cuda_nest_words_of(cuda_nest *nest, int moved, int count, int64_t bytes, int64_t word) {
     const int last = nest->rank - 1;
-    if (nest->rank == 0 || nest->count == 0 || nest->dims[last] * bytes % 16 != 0) return false;
+    if (nest->rank == 0 || nest->count == 0 || nest->dims[last] * bytes % word != 0) return false;
     for (int k = 0; k < count; k++) {
         if (nest->strides[k][last] != (k < moved)) return false;
         for (int axis = 0; k < moved && axis < last; axis++)
-            if (nest->strides[k][axis] * bytes % 16 != 0) return false;
+            if (nest->strides[k][axis] * bytes % word != 0) return false;
     }
-    nest->count = nest->count / nest->dims[last] * (nest->dims[last] * bytes / 16);
-    nest->dims[last] = nest->dims[last] * bytes / 16;
+    nest->count = nest->count / nest->dims[last] * (nest->dims[last] * bytes / word);
+    nest->dims[last] = nest->dims[last] * bytes / word;
     for (int k = 0; k < moved; k++)
-        for (int axis = 0; axis < last; axis++) nest->strides[k][axis] = nest->strides[k][axis] * bytes / 16;
+        for (int axis = 0; axis < last; axis++) nest->strides[k][axis] = nest->strides[k][axis] * bytes / word;
     return true;
 }
+
+bool cuda_nest_words(cuda_nest *nest, int moved, int count, int64_t bytes) { return cuda_nest_words_of(nest, moved, count, bytes, 16); }
 
 void cuda_nest_lines(cuda_nest *nest, int axis, int count, const dw_tensor *const *tensors, int64_t *steps) {
     int64_t strides[CUDA_OPERANDS][CUDA_RANK], dims[CUDA_RANK];

@@ -17,6 +17,8 @@ bool cuda_nest_vectors(cuda_nest *nest, int count, const dw_tensor *const *tenso
 /* The space in words of 16 bytes, for kernels that move elements of so many bytes: the first moved operands have the last axis side by side, the others repeat along it.
  * Strides of the moved ones become those of words. false, and the space unchanged: not all of that, or not in whole words. Addresses are the caller's to check. */
 bool cuda_nest_words(cuda_nest *nest, int moved, int count, int64_t bytes);
+/* The same in words of so many bytes. */
+bool cuda_nest_words_of(cuda_nest *nest, int moved, int count, int64_t bytes, int64_t word);
 static inline bool cuda_lies_at_16(const void *data) { return (uintptr_t)data % 16 == 0; }
 /* The space of the lines along axis: lines without that axis (in the nest), and each operand's step along it (0 where it repeats). */
 void cuda_nest_lines(cuda_nest *nest, int axis, int count, const dw_tensor *const *tensors, int64_t *steps);
