@@ -35,7 +35,7 @@ typedef struct chain_arguments {
     chain_step steps[CHAIN_STEPS];
 } chain_arguments;
 
-/* ---- vectors of eight elements (chain_vectors.cu, chain_packed.cu): instructions of a machine with one accumulator and slots ---- */
+/* ---- vectors of eight elements (chain_vectors.cu, chain_packed.cu, chain_tiles.cu): instructions of a machine with one accumulator and slots ---- */
 
 enum { CHAIN_VECTORS = 2, CHAIN_PACKED = 4 };   /* of a thread; in chain_packed.cu */
 
@@ -59,8 +59,9 @@ typedef struct chain_code {
 
 enum { CHAIN_CODES = 2 * CHAIN_STEPS };   /* two a step at the most: a load or a change of sign, and the function */
 
-/* How an operand's eight elements lie: one for all, side by side at a multiple of 16 bytes, step apart, or step apart along lines that vectors cross. */
-enum { CHAIN_REPEATS, CHAIN_DENSE, CHAIN_APART, CHAIN_ACROSS };
+/* How an operand's eight elements lie: one for all, side by side at a multiple of 16 bytes, step apart, or step apart along lines that vectors cross;
+ * of tiles: in a slot before the program runs. */
+enum { CHAIN_REPEATS, CHAIN_DENSE, CHAIN_APART, CHAIN_ACROSS, CHAIN_HELD };
 
 typedef struct chain_vector_arguments {
     cuda_nest nest;               /* of vectors, or of elements where vectors cross from row to row: the result, then the operands */
@@ -73,5 +74,26 @@ typedef struct chain_vector_arguments {
     int64_t elements;             /* of a space that is one line, or whose result lies in one, whose last vector may be short */
     alignas(16) chain_code codes[CHAIN_CODES];
 } chain_vector_arguments;
+
+/* ---- tiles of vectors (chain_tiles.cu): columns along the last axis, rows along the one where operands lie side by side that do not along the last ---- */
+
+enum { CHAIN_TILE_BITS = 12, CHAIN_MOST_ROWS = 6, CHAIN_LEAST_ROWS = 4 };   /* logarithms: of a tile's elements, and of its rows */
+
+/* An operand whose tile comes to the slot of the same number before the program runs. */
+typedef struct chain_hold {
+    uint8_t operand;
+    uint8_t by_rows;              /* neighbouring lanes read neighbouring rows, else columns */
+    uint8_t width;                /* elements of a column that come at a time, in 4 bytes: 1 or 2 */
+    uint8_t unused;
+} chain_hold;
+
+typedef struct chain_tile_arguments {
+    chain_vector_arguments chain; /* nest: axes outside of the tiles; vectors: as many as they have */
+    int64_t rows, cols;
+    int64_t row_steps[1 + CHAIN_OPERANDS], col_steps[1 + CHAIN_OPERANDS];   /* the result, then the operands */
+    chain_hold holds[CHAIN_OPERANDS];
+    int32_t hold_count;
+    int32_t in_vectors;           /* the result's rows are of whole vectors at multiples of 16 bytes */
+} chain_tile_arguments;
 
 #endif

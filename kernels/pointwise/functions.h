@@ -6,9 +6,9 @@
 #include "kernels/gpu/arguments.h"
 #include "op/op.h"
 
-/* The function of device code (pointwise_cuda.h) that the op is; POINTWISE_COUNT for cast and where. (pointwise_cuda.c) */
+/* The function of device code (pointwise_cuda.h) that the op is; POINTWISE_COUNT for cast and where. (functions.c) */
 int pointwise_function_of(op_id id);
-/* The same of an op on bools, which are 0 and 1: a function of real numbers. not is eq, with 0. (pointwise_cuda.c) */
+/* The same of an op on bools, which are 0 and 1: a function of real numbers. not is eq, with 0. (functions.c) */
 int pointwise_function_on_bools(op_id id);
 
 /* The launch of a chain of at most one function and one sum or product, all of one length side by side; false: it is another, or lies otherwise. nest: the result, then the operands. (chain_short.c) */
@@ -18,6 +18,12 @@ bool chain_few_launch(const kernel_run *run, const op_chain *chain, const cuda_n
 /* The step as the code of such kernels; results begin at slot first. (chain_few.c) */
 struct few_code;
 void few_code_of(const op_chain_step *step, int first, struct few_code *code);
+/* Are all operands and values of the chain f32, bf16, f16 or bool, and has the chip kernels of vectors? (chain_codes.c) */
+bool chain_has_vectors(const kernel_run *run, const op_chain *chain);
+/* The launch of a chain of which some operand is transposed: side by side along another axis than the last; false: none is, or its values have no such kernel. nest: as above. (chain_tiles.c) */
+bool chain_tiles_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
+/* The same of an op alone. (chain_tiles.c) */
+bool chain_tiles_launch_op(const kernel_run *run, const cuda_nest *nest, kernel_launch *launch);
 /* How many elements are few. (chain_few.c) */
 int64_t chain_few_most(const chip_caps *chip);
 

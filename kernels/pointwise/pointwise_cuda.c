@@ -1,4 +1,4 @@
-/* Pointwise ops on a GPU: the host half of pointwise.cu, and of pointwise_vectors.cu where operands lie so. */
+/* Pointwise ops on a GPU: the host half of pointwise.cu, and of pointwise_vectors.cu where operands lie so. Those that read transposed operands are chains of one step (chain_tiles.c). */
 #include "kernels/pointwise/pointwise_cuda.h"
 
 #include "kernels/gpu/host/host.h"
@@ -18,26 +18,6 @@ double pointwise_cuda_cost(const kernel_problem *problem) { return cuda_vector_c
 size_t pointwise_cuda_workspace(const kernel_run *run) {
     (void)run;
     return 0;
-}
-
-int pointwise_function_of(op_id id) {
-    switch (id) {
-#define OP_EACH_POINTWISE(name, kind) case OP_##name: return POINTWISE_##name;
-#include "op/pointwise.def"
-    default: return POINTWISE_COUNT;
-    }
-}
-
-int pointwise_function_on_bools(op_id id) {
-    switch (id) {
-    case OP_add:
-    case OP_or: return POINTWISE_maximum;
-    case OP_and:
-    case OP_mul: return POINTWISE_minimum;
-    case OP_xor: return POINTWISE_ne;
-    case OP_not: return POINTWISE_eq;
-    default: return pointwise_function_of(id);
-    }
 }
 
 static const char *entry_of(const kernel_run *run) {
@@ -75,6 +55,9 @@ dw_status pointwise_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
         launch.image = "pointwise_vectors";
         launch.overlaps = true;
         launch.entry = run->call.op->id == OP_where ? "pointwise_vectors_where" : "pointwise_vectors";
+    } else if (arguments->nest.count > 0) {
+        kernel_launch tiles;
+        if (chain_tiles_launch_op(run, &arguments->nest, &tiles)) return launcher->add(launcher, &tiles);
     }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_fault(&launch, &arguments->fault);
