@@ -14,7 +14,7 @@ enum { GUARD = 256, THREADS = 2 };
 typedef struct options_of_command {
     const char *device, *kernel;  /* NULL: the CPU; all */
     uint64_t seeds;
-    int64_t part, parts;          /* every parts-th line, from the part-th on */
+    int64_t part, parts;          /* every parts-th line is run, from the part-th on */
     int runs_each;                /* 1: --once */
     bool times, bits, unwritten;
 } options_of_command;
@@ -26,6 +26,7 @@ typedef struct program {
     chip_caps levels[8];
     int level_count;
     device *device;               /* with memory of its own, whose rows run instead of the CPU's; NULL: the CPU */
+    bool only_looks;              /* the line is of another part: which rows and ways it reaches is noted, and nothing is run */
     bool *reached;                /* by row, */
     uint32_t *ways_reached;       /* and of a row by way */
     const kernel_way *way;        /* that runs; NULL: the row, or what it picks */

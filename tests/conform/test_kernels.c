@@ -3,8 +3,8 @@
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row or way that no line reaches is a failure.
  * With files or the words of one line as arguments: only those, and a row may stay unreached. Options in front of them: --device D: the rows of that device instead, with the
- * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows and ways this one, or of a row with ways whichever it picks; --part I/N: every N-th line; --seeds N, where three
- * take too long; --once: without the second run, of two threads and in place; --times: with the processor's seconds of each line; --bits: prints a hash of each kernel's results, to hold
+ * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows and ways this one, or of a row with ways whichever it picks; --part I/N: every N-th line is run, and the others still say which
+ * rows and ways they reach; --seeds N, where three take too long; --once: without the second run, of two threads and in place; --times: with the processor's seconds of each line; --bits: prints a hash of each kernel's results, to hold
  * two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
@@ -131,7 +131,7 @@ static bool is_left_to_smaller(const program *p, const kernel_row *row, const ke
     return way->needs == 0 || kernel_seconds(row, p->ways, &sized) > SLOW_TIMES * kernel_seconds(row, kernel_accepted_ways(row, problem), &sized);
 }
 
-/* true: it runs the line. */
+/* true: it runs the line, or would. */
 static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way *way, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references,
                        uint64_t seed) {
     const kernel_row *row = kernel_at(i);
@@ -146,11 +146,12 @@ static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way
         return false;
     }
     if (is_left_to_smaller(p, row, way, problem)) {
-        p->left++;
+        p->left += !p->only_looks;
         return false;
     }
     p->reached[i] = true;
     if (way != NULL) p->ways_reached[i] |= p->ways;
+    if (p->only_looks) return true;
     p->tuned.way = NULL;
     if (c->variants == NULL) run_row(p, c, row, level, problem, operands, references, seed);
     else run_variants(p, c, row, level, problem, operands, references, seed);
@@ -209,6 +210,21 @@ static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *l
     return any;
 }
 
+/* On every level, by every row and way that takes it; true: there is one. */
+static bool run_levels(program *p, const kernel_case *c, operand *operands, const result *references, uint64_t seed) {
+    bool any = false;
+    for (int l = 0; l < p->level_count; l++) {
+        const kernel_problem problem = problem_of(p, c, l);
+        for (int i = 0; i < kernel_count(); i++) {
+            const kernel_row *row = kernel_at(i);
+            if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind) continue;
+            if (is_run_whole(row)) any |= run_kernel(p, c, i, NULL, &p->levels[l], &problem, operands, references, seed);
+            else any |= run_ways(p, c, i, &p->levels[l], &problem, operands, references, seed);
+        }
+    }
+    return any;
+}
+
 /* Lines of many operations, which are there for tiles of GPUs, take one seed on the CPU. */
 static void run_case(program *p, const kernel_case *c) {
     bool any = false, is_large = false;
@@ -217,6 +233,10 @@ static void run_case(program *p, const kernel_case *c) {
         return;
     }
     if (is_of_another_op(c) || !is_wanted(p, c) || (c->variants != NULL && options.kernel == NULL && !has_variants(p, c))) return;
+    if (p->only_looks) {
+        run_levels(p, c, NULL, NULL, 0);
+        return;
+    }
     for (uint64_t seed = 1; seed <= options.seeds && !(is_large && seed > 1 && p->device == NULL); seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
@@ -242,15 +262,7 @@ static void run_case(program *p, const kernel_case *c) {
             if (differs(p, c, &references[0], &oracle, text, sizeof text)) fail_msg("%s:%d: the reference: %s", c->source, c->number, text);
             free(oracle.memory.bytes);
         }
-        for (int l = 0; l < p->level_count; l++) {
-            const kernel_problem problem = problem_of(p, c, l);
-            for (int i = 0; i < kernel_count(); i++) {
-                const kernel_row *row = kernel_at(i);
-                if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind) continue;
-                if (is_run_whole(row)) any |= run_kernel(p, c, i, NULL, &p->levels[l], &problem, operands, references, seed);
-                else any |= run_ways(p, c, i, &p->levels[l], &problem, operands, references, seed);
-            }
-        }
+        any |= run_levels(p, c, operands, references, seed);
         for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
         for (int i = 0; i < c->n_out; i++) free(references[i].memory.bytes);
     }
@@ -276,20 +288,22 @@ static void run_line(program *p, const char *source, int number, const char *lin
     run_case(p, &c);
     dim_table_destroy(dims);
     arena_free(&arena);
-    if (options.times) printf("%8.3f s %s:%d: %s\n", (double)(clock() - begin) / CLOCKS_PER_SEC, source, number, line);
+    if (options.times && !p->only_looks) printf("%8.3f s %s:%d: %s\n", (double)(clock() - begin) / CLOCKS_PER_SEC, source, number, line);
 }
 
-typedef struct file_run { program *p; const char *source; } file_run;
+/* looks: at lines of other parts, too. */
+typedef struct file_run { program *p; const char *source; bool looks; } file_run;
 
 static dw_status run_one(void *argument, int number, const char *line) {
     file_run *run = argument;
-    if (run->p->lines++ % options.parts == options.part) run_line(run->p, run->source, number, line);
+    run->p->only_looks = run->p->lines++ % options.parts != options.part;
+    if (!run->p->only_looks || run->looks) run_line(run->p, run->source, number, line);
     return DW_OK;
 }
 
-static void run_file(program *p, const char *path) {
+static void run_file(program *p, const char *path, bool looks) {
     const char *slash = strrchr(path, '/');
-    file_run run = {p, slash != NULL ? slash + 1 : path};
+    file_run run = {p, slash != NULL ? slash + 1 : path, looks};
     if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 
@@ -328,7 +342,7 @@ static void run_all_files(program *p) {
         char path[LINE_BYTES];
         size_t length = strlen(entries[i]->d_name);
         snprintf(path, sizeof path, "%s/tests/conform/%s", TEST_SOURCE_DIR, entries[i]->d_name);
-        if (length >= 4 && strcmp(entries[i]->d_name + length - 4, ".txt") == 0) run_file(p, path);
+        if (length >= 4 && strcmp(entries[i]->d_name + length - 4, ".txt") == 0) run_file(p, path, options.kernel == NULL);
         free(entries[i]);
     }
     free(entries);
@@ -359,7 +373,7 @@ static void every_kernel_conforms(void **state) {
     program p;
     program_create(&p);
     run_all_files(&p);
-    if (options.parts == 1 && options.kernel == NULL) check_reached(&p);
+    if (options.kernel == NULL) check_reached(&p);
     print_message("%lld runs\n", (long long)p.runs);
     if (p.left > 0) print_message("%lld runs of slow ways left to smaller lines\n", (long long)p.left);
     if (options.kernel != NULL && p.runs == 0) fail_msg("no line of tests/conform runs the kernel '%s' here", options.kernel);
@@ -374,7 +388,7 @@ static int run_given(int count, char **given) {
     program_create(&p);
     char line[LINE_BYTES] = "";
     for (int i = 0; i < count; i++) {
-        if (strstr(given[i], ".txt") != NULL || strstr(given[i], ".list") != NULL) run_file(&p, given[i]);
+        if (strstr(given[i], ".txt") != NULL || strstr(given[i], ".list") != NULL) run_file(&p, given[i], false);
         else snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s", line[0] != '\0' ? " " : "", given[i]);
     }
     if (line[0] != '\0') run_line(&p, "line", 1, line);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
-# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
+# Conformance of every GPU kernel on the simulated H200: a third of the lines of tests/conform, another for each commit (scripts/part.sh), on the PTX of the fatbins that ship, under one schedule, and
+# a tenth under another. A row of kernel.def, or a way of one, that no line of any part reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
 # and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
 # kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own, norms and quantisers among them.
-# All lines on the H200 are one test, the rest (--others, test_conform_others.sh) another, which may run beside it; --all takes both.
+# The third on the H200 is one test, the rest (--others, test_conform_others.sh) another, which may run beside it; --all takes both.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
@@ -12,15 +12,16 @@ trap 'rm -rf "$folder"' EXIT
 lines=()
 seeds=7
 part="--part $(scripts/part.sh)"
+third="--part $(scripts/part.sh 3)"
 processes=1                      # the tests beside it take the other cores
 if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a tenth of a few files, one schedule
     read -ra lines <<<"$part tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt"
-    part=
+    part= third=
     [ "${1:-}" != --others ] || { echo "skipped: sim_conform runs all of this that is run under a sanitizer"; exit 77; }
 fi
 if [ "${1:-}" = --all ]; then
     seeds="0 1 2 3 5 7 11 13 17"
-    part=
+    part= third=
     processes=2
 fi
 
@@ -66,6 +67,6 @@ others() {
     echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 }
 {
-    [ "${1:-}" = --others ] || for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
+    [ "${1:-}" = --others ] || for seed in $seeds; do echo "h200:$seed $third ${lines[*]-}"; done     # the longest first
     [ -z "${1:-}" ] || [ ${#lines[@]} -gt 0 ] || others "$@"
 } | xargs -P "$processes" -I{} bash -c 'one {}'
