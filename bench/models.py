@@ -56,7 +56,7 @@ class Bench:
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
         with self.device:
-            self.module = model_class(self.config).eval()
+            self.module = model_class(self.config).eval().to(self.device)      # parameters made of tensors with a device of their own, too
         torch.set_default_dtype(torch.float32)
         self.module.requires_grad_(False)
         if model.experts:

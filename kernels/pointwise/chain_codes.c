@@ -94,6 +94,7 @@ static void read_y(const assembler *as, const op_chain_read *read, chain_code *c
     code->y_index = (uint8_t)(slot >= 0 ? slot : read->index);
     code->y = read->kind == OP_CHAIN_NUMBER ? CHAIN_FROM_NUMBER : slot >= 0 ? CHAIN_FROM_SLOT : CHAIN_FROM_OPERAND;
     code->y_number = read->kind == OP_CHAIN_NUMBER ? number_of(read) : 0;
+    code->is_wide = read->kind == OP_CHAIN_NUMBER && read->format == DW_FORMAT_f32;
 }
 
 static void read_z(const assembler *as, const op_chain_read *read, chain_code *code) {
@@ -145,10 +146,13 @@ static chain_code *take_function(assembler *as, const op_chain_step *step, int f
     return code;
 }
 
-/* The step's first operand becomes the accumulator, and one in memory is kept where it is read again. */
-static void load_first(assembler *as, int index) {
+/* Which operand of a step becomes the accumulator, where none is it: the first, but not a number where it may be the second by one instruction. */
+static int loaded_of(const op_chain_step *step) { return may_be_turned(step) && step->op != OP_sub && step->in[0].kind == OP_CHAIN_NUMBER ? 1 : 0; }
+
+/* That operand becomes the accumulator, and one in memory is kept where it is read again. */
+static void load_operand(assembler *as, int index, int k) {
     const op_chain_step *step = &as->chain->steps[index];
-    const op_chain_read *read = &step->in[0];
+    const op_chain_read *read = &step->in[k];
     chain_code *code = new_code(as, CHAIN_LOAD);
     read_y(as, read, code);
     bool is_again = is_read_from(as->chain, OP_CHAIN_OPERAND, read->index, index + 1);
@@ -162,8 +166,8 @@ static void take_code(assembler *as, int index) {
     const op_chain_step *step = &as->chain->steps[index];
     int first = index > 0 ? accumulator_of(step, index - 1) : -1;
     if (first < 0) {
-        load_first(as, index);
-        first = 0;
+        first = loaded_of(step);
+        load_operand(as, index, first);
     }
     chain_code *code = take_function(as, step, first);
     if (step->format != DW_FORMAT_bool && !op_has(step->op, OP_TRAIT_EXACT)) code->rounds = (uint8_t)step->format;

@@ -144,28 +144,29 @@ static bool lay_vectors(const kernel_run *run, const cuda_nest *nest, chain_vect
 
 /* ---- launches ---- */
 
-/* bf16 or f16, where all values of the chain are of that format, or bools; else f32. */
-static dw_format packed_format(const kernel_run *run, const op_chain *chain) {
+/* bf16 or f16, where all values of the chain are of that format, or bools, but for what goes through fp32; else f32. narrow: its steps then. */
+static dw_format packed_format(const kernel_run *run, const op_chain *chain, op_chain *narrow) {
     const dw_format formats[] = {DW_FORMAT_bf16, DW_FORMAT_f16};
     for (int f = 0; f < 2; f++) {
         bool is_all = true;
         for (int i = 0; i < run->call.n_in; i++) is_all &= run->call.in[i]->format == formats[f] || run->call.in[i]->format == DW_FORMAT_bool;
-        for (int i = 0; i < chain->count; i++) is_all &= chain->steps[i].format == formats[f] || chain->steps[i].format == DW_FORMAT_bool;
-        if (is_all) return formats[f];
+        if (is_all && chain_narrow(chain, formats[f], narrow)) return formats[f];
     }
+    *narrow = *chain;
     return DW_FORMAT_f32;
 }
 
 /* false: its slots are more than a block of the chip has room for. */
 static bool take_vectors(const kernel_run *run, const op_chain *chain, kernel_launch *launch, chain_vector_arguments *arguments) {
     static const int held[CHAIN_OPERANDS] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    const dw_format packed = packed_format(run, chain);
+    op_chain narrow;
+    const dw_format packed = packed_format(run, chain, &narrow);
     const int slot_bytes = CUDA_THREADS * CUDA_VECTOR * (packed != DW_FORMAT_f32 ? CHAIN_PACKED * 2 : CHAIN_VECTORS * (int)sizeof(float));
     const int vectors = packed != DW_FORMAT_f32 ? CHAIN_PACKED : CHAIN_VECTORS;
     arguments->operands = run->call.n_in;
     for (int i = 0; i < run->call.n_in; i++) cuda_take_array(launch, run, i, &arguments->in[i]);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
-    const int slots = chain_take_codes(chain, held, arguments);
+    const int slots = chain_take_codes(&narrow, held, arguments);
     if (packed == DW_FORMAT_f32) {
         launch->entry = arguments->crosses ? "chain_vectors_across" : "chain_vectors";
     } else {
@@ -175,6 +176,8 @@ static bool take_vectors(const kernel_run *run, const op_chain *chain, kernel_la
     }
     launch->shared_bytes = (uint32_t)(slots * slot_bytes);
     cuda_grid_items(launch, base_ceil_div(arguments->vectors, vectors));
+    const uint32_t resident = CHAIN_PACKED_BLOCKS * (uint32_t)run->chip->units;
+    if (packed != DW_FORMAT_f32 && launch->grid[0] > resident) launch->grid[0] = resident;
     launch->overlaps = true;
     return launch->shared_bytes <= run->chip->shared_bytes;
 }

@@ -38,6 +38,7 @@ typedef struct chain_arguments {
 /* ---- vectors of eight elements (chain_vectors.cu, chain_packed.cu, chain_tiles.cu): instructions of a machine with one accumulator and slots ---- */
 
 enum { CHAIN_VECTORS = 2, CHAIN_PACKED = 4 };   /* of a thread; in chain_packed.cu */
+enum { CHAIN_PACKED_BLOCKS = 2 };               /* of chain_packed.cu a multiprocessor */
 
 /* What an instruction reads. */
 enum { CHAIN_FROM_NOTHING, CHAIN_FROM_NUMBER, CHAIN_FROM_OPERAND, CHAIN_FROM_SLOT, CHAIN_FROM_ACCUMULATOR };
@@ -53,7 +54,8 @@ typedef struct chain_code {
     uint8_t function, y, y_index;
     uint8_t keep;                 /* in slot keep - 1; 0: nowhere */
     uint8_t rounds;               /* to this format; CUDA_f32: not at all */
-    uint8_t z, z_index, unused;
+    uint8_t z, z_index;
+    uint8_t is_wide;              /* y_number is not rounded to the format of packed values */
     float y_number, z_number;
 } chain_code;
 

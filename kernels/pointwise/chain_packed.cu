@@ -1,5 +1,5 @@
 /* Chains of pointwise ops whose values all are bf16, or all f16, and bools, which are 0 and 1 in that format: chain_vectors.cu's machine with values as they are in memory, two to a
- * register.
+ * register. Steps may go through fp32 (chain_narrow.c), so numbers may be fp32's.
  *
  *     thread:  acc[4][8] in reg, 16 words  <-  y[4][8] of an operand (gmem), a number (constant bank) or a slot (smem)
  *              acc = f(acc, y) in pairs  ->  a slot, where a later instruction reads it again            the last result goes to gmem
@@ -84,16 +84,50 @@ INLINE uint4 select_words(uint4 c, uint4 x, uint4 y) {
     return make_uint4(select_pair(c.x, x.x, y.x), select_pair(c.y, x.y, y.y), select_pair(c.z, x.z, y.z), select_pair(c.w, x.w, y.w));
 }
 
-/* In fp32, one vector after the other. */
-INLINE void evaluate_words(const int format, int function, bool reads_y, uint4 *x, uint4 *y) {
+/* In fp32, one vector after the other. number: what y is, where it is wide. */
+INLINE void evaluate_words(const int format, int function, bool reads_y, bool is_wide, float number, uint4 *x, uint4 *y) {
 #pragma unroll 1
     for (int v = 0; v < CHAIN_PACKED; v++) {
         float xs[PIECE], ys[PIECE];
         unpack_halves(format, x[0], xs);
         unpack_halves(format, reads_y ? y[0] : x[0], ys);
+        if (is_wide) EACH_OF_PIECE(i) ys[i] = number;
         evaluate_vector(function, xs, ys);
         rotate(x, pack_halves(format, xs));
         if (reads_y) rotate(y, y[0]);
+    }
+}
+
+#define EACH_OF_ALL(name)                                       \
+    case POINTWISE_##name:                                      \
+        EACH_VECTOR(v) {                                        \
+            float xs[PIECE];                                    \
+            unpack_halves(format, x[v], xs);                    \
+            EACH_OF_PIECE(i) xs[i] = F(soft_##name)(xs[i]);     \
+            x[v] = pack_halves(format, xs);                     \
+        }                                                       \
+        return true
+
+/* The most frequent functions on all vectors at once, as their exponentials wait for each other else; false: it is another. */
+INLINE bool evaluate_frequent(const int format, int function, uint4 *x) {
+    switch (function) {
+    EACH_OF_ALL(sigmoid);
+    EACH_OF_ALL(silu);
+    EACH_OF_ALL(tanh);
+    EACH_OF_ALL(gelu);
+    EACH_OF_ALL(gelu_tanh);
+    }
+    return false;
+}
+
+/* A product or sum with a number of fp32's. */
+INLINE void combine_wide(const int format, bool is_product, float number, uint4 *x) {
+    EACH_VECTOR(v) {
+        float xs[PIECE];
+        unpack_halves(format, x[v], xs);
+        if (is_product) EACH_OF_PIECE(i) xs[i] = xs[i] * number;
+        else EACH_OF_PIECE(i) xs[i] = xs[i] + number;
+        x[v] = pack_halves(format, xs);
     }
 }
 
@@ -101,6 +135,11 @@ INLINE void evaluate_words(const int format, int function, bool reads_y, uint4 *
 INLINE void run_code(const chain_vector_arguments *a, const int format, const bool crosses, const chain_code *code, uint32_t slots, int64_t first, uint4 *x) {
     const int function = code->function;
     uint4 y[CHAIN_PACKED];
+    const bool is_wide = code->is_wide != 0;
+    if ((function == CHAIN_MUL_NUMBER || function == CHAIN_ADD_NUMBER) && is_wide) {
+        combine_wide(format, function == CHAIN_MUL_NUMBER, code->y_number, x);
+        return;
+    }
     if (function == CHAIN_MUL_NUMBER || function == CHAIN_ADD_NUMBER) {
         const uint4 number = all_words(packed_number(format, code->y_number));
         if (function == CHAIN_MUL_NUMBER) EACH_VECTOR(v) x[v] = mul_words(format, x[v], number);
@@ -121,7 +160,7 @@ INLINE void run_code(const chain_vector_arguments *a, const int format, const bo
         break;
     }
     case POINTWISE_COUNT: break;
-    default: evaluate_words(format, function, code->y != CHAIN_FROM_NOTHING, x, y);
+    default: if (!evaluate_frequent(format, function, x)) evaluate_words(format, function, code->y != CHAIN_FROM_NOTHING, is_wide, code->y_number, x, y);
     }
 }
 
@@ -170,7 +209,7 @@ INLINE void chain_packed(const int format, const bool crosses, const chain_vecto
 }
 
 #define ENTRY(name, format, crosses) \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 2) name(const __grid_constant__ chain_vector_arguments arguments) { chain_packed(format, crosses, &arguments); }
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, CHAIN_PACKED_BLOCKS) name(const __grid_constant__ chain_vector_arguments arguments) { chain_packed(format, crosses, &arguments); }
 
 ENTRY(chain_packed_bf16, CUDA_bf16, false)
 ENTRY(chain_packed_f16, CUDA_f16, false)

@@ -24,6 +24,8 @@ bool chain_has_vectors(const kernel_run *run, const op_chain *chain);
 bool chain_tiles_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
 /* The same of an op alone. (chain_tiles.c) */
 bool chain_tiles_launch_op(const kernel_run *run, const cuda_nest *nest, kernel_launch *launch);
+/* The same chain in steps of the format, bf16 or f16, and of bools, whose numbers may be in fp32 and are then not rounded; false: some value of it is another. (chain_narrow.c) */
+bool chain_narrow(const op_chain *chain, dw_format format, op_chain *to);
 /* How many elements are few. (chain_few.c) */
 int64_t chain_few_most(const chip_caps *chip);
 
