@@ -45,6 +45,9 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
             x[i] = range->given ? (float)(range->low + (double)num_random_uniform(stream, (uint64_t)i) * (range->high - range->low)) : num_random_normal(stream, (uint64_t)i);
             if ((c->special >> index & 1) != 0 && i % 701 == 3) x[i] = plain->data != NULL && i % 2 == 0 && num_info(t->format)->cols == 0 ? INFINITY : NAN;
             if (plain->data != NULL && i / 128 % 5 == 4) x[i] = 0;       /* blocks of nothing else */
+            double value = (double)x[i];
+            kernel_case_element(c, index, seed, i, cols, &value);
+            x[i] = (float)value;
         }
         if (plain->data != NULL) round_to_plain(x, count, plain);
         num_matrix m = {.format = t->format, .layout = t->scale_layout, .rows = rows, .cols = cols, .data = t->data, .scales = t->scales, .second = t->second,

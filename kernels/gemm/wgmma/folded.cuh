@@ -6,7 +6,8 @@
  *
  * A part is of as much of k as has one scale: 32 in mxfp8, one instruction; of others 64. Up to 32 rows of a two parts are under way at a time, so that one is folded while the other one is multiplied.
  * mxfp8: a part times 2^b times 2^a is exact but for what is beyond fp32's range. A part of 32 products is between 2^-18 and 2^23, so where b's exponents are within 64 of 0 the first product is, too. A warp
- * whose rows have others folds the stage by a slower way, in which 2^b is two factors, one on either side of 2^a.
+ * whose rows have others folds the stage by a slower way, in which 2^b is two factors, one on either side of 2^a: of an exponent within 64 of 0 itself and 1, as a large 2^a between two halves would be beyond
+ * the range where the product is not; of another one two of about half of it.
  * The tensor core adds products of 8 bits in shorter sums than fp32 (docs/precision.md): each part is one, and what is added to it afterwards is fp32.
  * Speed: README.md. */
 #ifndef KERNELS_GEMM_WGMMA_FOLDED_CUH
@@ -147,6 +148,7 @@ INLINE void wait_parts(const int pending) {
 INLINE float factor_of(uint32_t word, const int number) { return __uint_as_float(prmt(word, 0, 0x0444 | number << 12) >> 1); }
 /* Bytes whose highest bit is set are not within 64 of 0. */
 INLINE uint32_t far_codes(uint32_t word) { return ~(word ^ word << 1) & 0x80808080; }
+INLINE bool is_far(int code) { return code < 64 || code >= 192; }
 
 /* A part to the sums. of_a: factors of this lane's first column and further ones; words: of mxfp8 scales of its rows g and g + 8 of b, of which those number number are the part's. */
 INLINE void fold_part(const few_shape s, uint32_t of_a, const uint32_t words[2], const int number, const float *part, float *sums) {
@@ -163,12 +165,12 @@ INLINE void fold_part(const few_shape s, uint32_t of_a, const uint32_t words[2],
     }
 }
 
-/* The same of mxfp8 where factors of b may be any: as two each, of about half the exponent. */
+/* The same of mxfp8 where factors of b may be any: as two each, the second of which is 1 where the code is within 64 of 0. */
 INLINE void fold_part_far(const few_shape s, uint32_t of_a, const uint32_t words[2], const int number, const float *part, float *sums) {
     float halves[2], rest[2];
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-        const int code = words[row] >> (8 * number) & 0xff, exponent = code - 127, half = exponent >> 1;
+        const int code = words[row] >> (8 * number) & 0xff, exponent = code - 127, half = is_far(code) ? exponent >> 1 : exponent;
         halves[row] = __uint_as_float(code == 255 ? 0x7fc00000 : (uint32_t)(half + 127) << 23);
         rest[row] = __uint_as_float((uint32_t)(exponent - half + 127) << 23);
     }

@@ -7,7 +7,8 @@
  *   at the end           sums -> smem; those of both warpgroups, and of all blocks of a cluster, are added in the order of blocks and warpgroups -> epilogue -> gmem
  *
  * A part times 2^b times 2^a is exact but for what is beyond fp32's range. A part of 32 products is between 2^-18 and 2^23, so where b's exponents are within 64 of 0 the first product is, too. A stage with
- * others has two factors for 2^b, each of about half the exponent, on either side of 2^a.
+ * others has two factors for each 2^b, on either side of 2^a: of an exponent within 64 of 0 itself and 1, as a large 2^a between two halves would be beyond the range where the product is not; of another one
+ * two of about half of it, with which what is beyond the range between them is so behind them.
  * The tensor core adds products of 8 bits in shorter sums than fp32 (docs/precision.md): each part is one, and what is added to it afterwards is fp32.
  * Speed: README.md. */
 #ifndef KERNELS_GEMM_WGMMA_FOLDED_TILES_CUH
@@ -99,6 +100,7 @@ INLINE void load_all(const folded_call *g, const folded_tile *tile) {
 
 /* Bytes whose highest bit is set are not within 64 of 0. */
 INLINE uint32_t far_codes(uint32_t word) { return ~(word ^ word << 1) & 0x80808080; }
+INLINE bool is_far(int code) { return code < 64 || code >= 192; }
 
 /* Words of a row's scales of slot number slot, four codes each. in_quads: they lie side by side, all four of each slot. */
 INLINE uint4 slot_of(const matmul_scales *scales, int64_t place, bool in_quads, int slot, int blocks) {
@@ -124,7 +126,7 @@ INLINE void leave_row(uint32_t to, uint32_t word, bool near) {
     st_shared_f32x4(to, f[0], f[1], f[2], f[3]);
 }
 
-/* A column's, as one factor or as two. */
+/* A column's, as one factor or as two, the second of which is 1 where the code is within 64 of 0. */
 INLINE void leave_near_column(uint32_t to, uint32_t word) {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) st_shared_f32(to + i * FOLDED_TILE_COLS * 4, near_factor(word, i));
@@ -132,7 +134,7 @@ INLINE void leave_near_column(uint32_t to, uint32_t word) {
 INLINE void leave_far_column(uint32_t to, uint32_t word) {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
-        const int code = word >> (8 * i) & 0xff, exponent = code - 127, half = exponent >> 1;
+        const int code = word >> (8 * i) & 0xff, exponent = code - 127, half = is_far(code) ? exponent >> 1 : exponent;
         st_shared_f32(to + i * FOLDED_TILE_COLS * 4, __uint_as_float(code == 255 ? 0x7fc00000 : (uint32_t)(half + 127) << 23));
         st_shared_f32(to + (PARTS + i) * FOLDED_TILE_COLS * 4, __uint_as_float((uint32_t)(exponent - half + 127) << 23));
     }
