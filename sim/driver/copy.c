@@ -36,21 +36,35 @@ static cuda_result copy_unified(cuda_pointer to, cuda_pointer from, size_t bytes
 
 static cuda_pointer side(cuda_memory_type type, const void *host, cuda_pointer device) { return type == CUDA_MEMORY_HOST ? (cuda_pointer)(uintptr_t)host : device; }
 
-cuda_result driver_copy_box(const cuda_copy *c) {
+/* All that a copy of the box could fail for but its rows. */
+static cuda_result check_box(const cuda_copy *c) {
+    const size_t most_pitch = INT32_MAX;      /* CU_DEVICE_ATTRIBUTE_MAX_PITCH */
+    if (c->from_type == CUDA_MEMORY_ARRAY || c->to_type == CUDA_MEMORY_ARRAY) return driver_say(CUDA_NOT_SUPPORTED, "copies of CUDA arrays are not modelled");
+    if (c->from_pitch > most_pitch || c->to_pitch > most_pitch) return CUDA_INVALID_VALUE;
+    if (c->height > 1 && ((c->from_pitch > 0 && c->width_bytes > c->from_pitch) || (c->to_pitch > 0 && c->width_bytes > c->to_pitch))) return CUDA_INVALID_VALUE;
+    return CUDA_OK;
+}
+
+typedef cuda_result each_row(cuda_pointer to, cuda_pointer from, size_t bytes);
+
+static cuda_result box_rows(const cuda_copy *c, each_row *row) {
     size_t from_pitch = c->from_pitch > 0 ? c->from_pitch : c->width_bytes, to_pitch = c->to_pitch > 0 ? c->to_pitch : c->width_bytes;
     size_t height = c->height > 0 ? c->height : 1, depth = c->depth > 0 ? c->depth : 1;
     size_t from_height = c->from_height > 0 ? c->from_height : height, to_height = c->to_height > 0 ? c->to_height : height;
     cuda_pointer from = side(c->from_type, c->from_host, c->from_device), to = side(c->to_type, c->to_host, c->to_device);
-    if (c->from_type == CUDA_MEMORY_ARRAY || c->to_type == CUDA_MEMORY_ARRAY) return driver_say(CUDA_NOT_SUPPORTED, "copies of CUDA arrays are not modelled");
-    if (height > 1 && (c->width_bytes > from_pitch || c->width_bytes > to_pitch)) return CUDA_INVALID_VALUE;
     for (size_t z = 0; z < depth; z++) {
         for (size_t y = 0; y < height; y++) {
             size_t from_at = ((c->from_z + z) * from_height + c->from_y + y) * from_pitch + c->from_x_bytes, to_at = ((c->to_z + z) * to_height + c->to_y + y) * to_pitch + c->to_x_bytes;
-            cuda_result result = copy_unified(to + to_at, from + from_at, c->width_bytes);
+            cuda_result result = row(to + to_at, from + from_at, c->width_bytes);
             if (result != CUDA_OK) return result;
         }
     }
     return CUDA_OK;
+}
+
+cuda_result driver_copy_box(const cuda_copy *c) {
+    const cuda_result result = check_box(c);
+    return result == CUDA_OK ? box_rows(c, copy_unified) : result;
 }
 
 cuda_result driver_set(cuda_pointer to, uint32_t value, int element_bytes, size_t count) {
@@ -83,6 +97,8 @@ static cuda_result run_copy(void *data) {
     return driver_copy(c->to_device, c->to_host, c->from_device, c->from_host, c->bytes);
 }
 
+static cuda_result run_copy_box(void *data) { return driver_copy_box(data); }
+
 static cuda_result run_set(void *data) {
     const late_set *s = data;
     return driver_set(s->to, s->value, s->element_bytes, s->count);
@@ -109,6 +125,29 @@ static cuda_result ask_copy(cuda_pointer to_device, void *to_host, cuda_pointer 
     *c = (late_copy){to_device, from_device, to_host, stages ? c->staged : from_host, bytes};
     if (stages) memcpy(c->staged, from_host, bytes);
     return driver_leave(driver_ask(&(driver_work){run_copy, free, c}));
+}
+
+static cuda_result check_row(cuda_pointer to, cuda_pointer from, size_t bytes) {
+    return range(to, bytes, "a copy writes") != NULL && range(from, bytes, "a copy reads") != NULL ? CUDA_OK : CUDA_INVALID_VALUE;
+}
+
+/* Between memory of the device; a box with a side of the host's is copied before the call returns. */
+static cuda_result ask_copy_box(const cuda_copy *c) {
+    cuda_result result = driver_enter();
+    if (result != CUDA_OK) return driver_leave(result);
+    if (c == NULL) return driver_leave(CUDA_INVALID_VALUE);
+    if (c->width_bytes == 0 || c->height == 0 || c->depth == 0) return driver_leave(CUDA_OK);
+    if (!sim_driver.late || c->from_type != CUDA_MEMORY_DEVICE || c->to_type != CUDA_MEMORY_DEVICE) {
+        result = driver_finish();
+        return driver_leave(result == CUDA_OK ? driver_copy_box(c) : result);
+    }
+    result = check_box(c);
+    if (result == CUDA_OK) result = box_rows(c, check_row);
+    if (result != CUDA_OK) return driver_leave(result);
+    cuda_copy *copy = malloc(sizeof *copy);
+    if (copy == NULL) return driver_leave(CUDA_OUT_OF_MEMORY);
+    *copy = *c;
+    return driver_leave(driver_ask(&(driver_work){run_copy_box, free, copy}));
 }
 
 static cuda_result ask_set(cuda_pointer to, uint32_t value, int element_bytes, size_t count) {
@@ -171,7 +210,7 @@ cuda_result cuMemcpy3D_v2(const cuda_copy *c) {
 
 cuda_result cuMemcpy3DAsync_v2(const cuda_copy *c, cuda_stream stream) {
     (void)stream;
-    return cuMemcpy3D_v2(c);
+    return ask_copy_box(c);
 }
 
 cuda_result cuMemcpy2D_v2(const cuda_copy_2d *c) {

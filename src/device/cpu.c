@@ -24,7 +24,7 @@ static dw_status cpu_copy(device *device, void *to, const void *from, size_t byt
 
 static dw_status cpu_copy_rows(device *device, const device_rows *rows) {
     (void)device;
-    for (size_t i = 0; i < rows->count; i++) memcpy((char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+    device_copy_host_rows(rows);
     return DW_OK;
 }
 
@@ -58,6 +58,10 @@ static const device_calls cpu_calls = {
     .run = cpu_run,
     .synchronize = cpu_synchronize,
 };
+
+void device_copy_host_rows(const device_rows *rows) {
+    for (size_t i = 0; i < rows->count; i++) memcpy((char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+}
 
 dw_status device_cpu_open(dw_context *context, const char *detail, device **result) {
     *result = NULL;

@@ -63,17 +63,17 @@ static dw_status cuda_move(device *device, void *to, const void *from, size_t by
     return DW_OK;
 }
 
-/* Pitches beyond what the driver takes: a row after the other. */
+/* Pitches that the driver refuses, a row after the other: all beyond CU_DEVICE_ATTRIBUTE_MAX_PITCH (2^31 - 1), and of others that it did not make itself it promises none. */
 static dw_status cuda_move_rows(device *device, const device_rows *rows) {
-    const size_t most_pitch = INT32_MAX;      /* CU_DEVICE_ATTRIBUTE_MAX_PITCH */
     if (rows->bytes == 0 || rows->count == 0) return DW_OK;
-    if (rows->to_pitch > most_pitch || rows->from_pitch > most_pitch) {
-        for (size_t i = 0; i < rows->count; i++) TRY(cuda_move(device, (char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes));
-        return DW_OK;
-    }
     const cuda_copy copy = {.from_type = CUDA_MEMORY_DEVICE, .from_device = address_of(rows->from), .from_pitch = rows->from_pitch, .from_height = rows->count, .to_type = CUDA_MEMORY_DEVICE,
                             .to_device = address_of(rows->to), .to_pitch = rows->to_pitch, .to_height = rows->count, .width_bytes = rows->bytes, .height = rows->count, .depth = 1};
-    IN_CONTEXT(device, Memcpy3DAsync_v2, &copy, cuda_state_of(device)->current);
+    TRY(cuda_enter(device));
+    const cuda_result result = cuda_state_of(device)->driver.Memcpy3DAsync_v2(&copy, cuda_state_of(device)->current);
+    cuda_leave(device);
+    if (result == CUDA_OK) return DW_OK;
+    if (result != CUDA_INVALID_VALUE) return cuda_fail(device->context, &cuda_state_of(device)->driver, result, "cuMemcpy3DAsync_v2");
+    for (size_t i = 0; i < rows->count; i++) TRY(cuda_move(device, (char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes));
     return DW_OK;
 }
 

@@ -99,6 +99,9 @@ dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps);
 dw_status device_measure_cpu_cache(dw_context *context, pool *pool, chip_caps *caps);
 
 /* Implementations, named by device.def. detail is what follows the colon, "" without one. */
+/* The CPU's copy_rows, for memory of the host that no device was opened for. */
+void device_copy_host_rows(const device_rows *rows);
+
 dw_status device_cpu_open(dw_context *context, const char *detail, device **device);
 dw_status device_cuda_open(dw_context *context, const char *detail, device **device);
 dw_status device_sim_open(dw_context *context, const char *detail, device **device);

@@ -227,7 +227,7 @@ static dw_status copy_bytes(device *device, void *to, const void *from, size_t b
 
 static dw_status copy_rows(device *device, const device_rows *rows) {
     if (device != NULL) return device->calls->copy_rows(device, rows);
-    for (size_t i = 0; i < rows->count; i++) memcpy((char *)rows->to + i * rows->to_pitch, (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+    device_copy_host_rows(rows);
     return DW_OK;
 }
 

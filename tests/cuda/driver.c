@@ -421,6 +421,7 @@ cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t byte
 cuda_result cuMemcpy3DAsync_v2(const cuda_copy *copy, cuda_stream stream) {
     ENTER("Memcpy3DAsync");
     (void)stream;
+    if (fake_cuda.refuses_pitches && copy->height > 1 && (copy->from_pitch > copy->width_bytes || copy->to_pitch > copy->width_bytes)) return CUDA_INVALID_VALUE;
     if (copy->from_type != CUDA_MEMORY_DEVICE || copy->to_type != CUDA_MEMORY_DEVICE || copy->depth != 1 || copy->from_pitch < copy->width_bytes || copy->to_pitch < copy->width_bytes) return CUDA_INVALID_VALUE;
     for (size_t row = 0; row < copy->height; row++) {
         const cuda_result result = add_work((late_work){.kind = LATE_COPY, .to = AT(copy->to_device + row * copy->to_pitch), .from = AT(copy->from_device + row * copy->from_pitch), .bytes = copy->width_bytes});

@@ -83,6 +83,33 @@ static void what_is_not_waited_for_is_late(void **state) {
     close_driver(&l);
 }
 
+/* So is a box of rows between memory of the device; what is wrong with it is said at once. */
+static void rows_are_copied_late(void **state) {
+    enum { ROW = 16, ROWS = 2, PITCH = 128 };
+    (void)state;
+    late l = open_driver("h200,late=0");
+    cuda_copy box = {.from_type = CUDA_MEMORY_DEVICE, .from_device = l.at, .from_pitch = ROW, .from_height = ROWS, .to_type = CUDA_MEMORY_DEVICE, .to_device = l.at + PITCH, .to_pitch = PITCH / ROWS,
+                     .to_height = ROWS, .width_bytes = ROW, .height = ROWS, .depth = 1};
+    fill(l.pinned, 5);
+    assert_int_equal(cuMemcpyHtoDAsync_v2(l.at, l.pinned, BYTES, l.stream), CUDA_OK);
+    assert_int_equal(cuMemcpy3DAsync_v2(&box, l.stream), CUDA_OK);
+    assert_int_equal(cuMemcpyDtoHAsync_v2(l.got, l.at, BYTES, l.stream), CUDA_OK);
+    for (uint32_t w = 0; w < WORDS; w++) l.pinned[w] = w;
+    assert_int_equal(l.got[0], 77);
+    assert_int_equal(cuStreamSynchronize(l.stream), CUDA_OK);
+    for (uint32_t w = 0; w < WORDS; w++) {
+        const uint32_t in_box = w - PITCH / 4, row = in_box / (PITCH / ROWS / 4), col = in_box % (PITCH / ROWS / 4);
+        assert_int_equal(l.got[w], w >= PITCH / 4 && col < ROW / 4 ? row * (ROW / 4) + col : w);
+    }
+    box.to_pitch = (size_t)1 << 31;
+    assert_int_equal(cuMemcpy3DAsync_v2(&box, l.stream), CUDA_INVALID_VALUE);
+    box.to_pitch = ROW - 1;
+    assert_int_equal(cuMemcpy3DAsync_v2(&box, l.stream), CUDA_INVALID_VALUE);
+    box.to_pitch = BYTES;
+    assert_int_equal(cuMemcpy3DAsync_v2(&box, l.stream), CUDA_INVALID_VALUE);
+    close_driver(&l);
+}
+
 /* Memory of the host that is not pinned is read when the copy is asked for. */
 static void plain_memory_is_read_at_once(void **state) {
     uint32_t plain[WORDS];
@@ -132,6 +159,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_there_when_they_were_waited_for),
         cmocka_unit_test(what_is_not_waited_for_is_late),
+        cmocka_unit_test(rows_are_copied_late),
         cmocka_unit_test(plain_memory_is_read_at_once),
         cmocka_unit_test(all_is_done_before_the_context_is_given_back),
         cmocka_unit_test(some_is_done_by_itself),
