@@ -114,7 +114,8 @@ bool chain_tiles_launch(const kernel_run *run, const op_chain *chain, const cuda
 bool chain_tiles_launch_op(const kernel_run *run, const cuda_nest *nest, kernel_launch *launch) {
     const dw_format format = run->call.out[0]->format;
     op_chain chain = {.count = 1, .steps[0] = {.op = run->call.op->id, .n_in = run->call.n_in, .to = run->call.op->id == OP_cast ? format : DW_FORMAT_COUNT, .format = format}};
-    if (run->call.n_in > OP_CHAIN_READS) return false;
+    const bool moves = run->call.op->id == OP_where || (run->call.op->id == OP_cast && run->call.in[0]->format == format);
+    if (run->call.n_in > OP_CHAIN_READS || nest->count <= chain_few_most(run->chip) || (moves && dw_format_bits(format) == 16)) return false;
     for (int i = 0; i < run->call.n_in; i++) chain.steps[0].in[i] = (op_chain_read){.kind = OP_CHAIN_OPERAND, .index = i, .format = run->call.in[i]->format};
     return chain_tiles_launch(run, &chain, nest, launch);
 }

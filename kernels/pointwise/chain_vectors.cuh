@@ -1,4 +1,4 @@
-/* What the kernels of chains share (chain_vectors.cu, chain_packed.cu): places of vectors of eight elements, and operands that do not lie in them. */
+/* What the kernels of chains share (chain_packed.cu, and by chain_steps.cuh chain_vectors.cu and chain_tiles.cu): places of vectors of eight elements, and operands that do not lie in them. */
 #ifndef KERNELS_POINTWISE_CHAIN_VECTORS_CUH
 #define KERNELS_POINTWISE_CHAIN_VECTORS_CUH
 

@@ -22,7 +22,7 @@ void few_code_of(const op_chain_step *step, int first, struct few_code *code);
 bool chain_has_vectors(const kernel_run *run, const op_chain *chain);
 /* The launch of a chain of which some operand is transposed: side by side along another axis than the last; false: none is, or its values have no such kernel. nest: as above. (chain_tiles.c) */
 bool chain_tiles_launch(const kernel_run *run, const op_chain *chain, const cuda_nest *nest, kernel_launch *launch);
-/* The same of an op alone. (chain_tiles.c) */
+/* The same of an op alone; false, too: its elements are few, of which tiles were not measured, or it moves those of 16 bits, whose NaNs keep their payloads. (chain_tiles.c) */
 bool chain_tiles_launch_op(const kernel_run *run, const cuda_nest *nest, kernel_launch *launch);
 /* The same chain in steps of the format, bf16 or f16, and of bools, whose numbers may be in fp32 and are then not rounded; false: some value of it is another. (chain_narrow.c) */
 bool chain_narrow(const op_chain *chain, dw_format format, op_chain *to);

@@ -10,6 +10,7 @@
 
 #include "kernel/kernel.h"
 #include "kernels/gemm/wgmma/wgmma.h"
+#include "kernels/pointwise/functions.h"
 
 enum { LINE_BYTES = 1024, MOST_OWNERS = 2048, MOST_WAYS = 64 };
 
@@ -402,10 +403,11 @@ static void sums_of_gradients_of_norms_have_room_at_fewer_columns_too(void **sta
 }
 
 /* The last launch of a run. */
-typedef struct noted { kernel_launcher launcher; uint32_t grid, shared_bytes; } noted;
+typedef struct noted { kernel_launcher launcher; const char *entry; uint32_t grid, shared_bytes; } noted;
 
 static dw_status note_launch(kernel_launcher *launcher, const kernel_launch *launch) {
     noted *n = (noted *)launcher;
+    n->entry = launch->entry;
     n->grid = launch->grid[0];
     n->shared_bytes = launch->shared_bytes;
     return DW_OK;
@@ -515,8 +517,57 @@ static void blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured(
     dw_context_destroy(context);
 }
 
+typedef struct tiled { dw_context *context; int few, tiles; } tiled;
+
+/* Of a line's row on H200s of so many multiprocessors. */
+static dw_status check_tiles(void *argument, int number, const char *line) {
+    static const int units[] = {1, 132, 148};
+    tiled *t = argument;
+    arena arena;
+    dim_table *dims;
+    kernel_case c;
+    arena_init(&arena, t->context);
+    assert_int_equal(dim_table_create(t->context, &dims), DW_OK);
+    assert_int_equal(kernel_case_parse(&arena, dims, "transposed.txt", number, line, &c), DW_OK);
+    for (int i = 0; i < (int)COUNT_OF(units) * kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i % kernel_count());
+        dw_tensor in[KERNEL_CASE_OPERANDS], out;
+        const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[] = {&out};
+        noted n = {.launcher = {note_launch}};
+        chip_caps chip;
+        if (row->op != c.op->id || row->device != CHIP_GPU) continue;
+        assert_int_equal(chip_find(t->context, "h200", 0, &chip), DW_OK);
+        chip.units = units[i / kernel_count()];
+        for (int k = 0; k < c.n_in; k++) {
+            assert_int_equal(op_tensor_bind(t->context, c.in[k], NULL, NULL, &in[k]), DW_OK);
+            kernel_case_set_apart(&c, k, &in[k]);
+            ins[k] = &in[k];
+        }
+        assert_int_equal(op_tensor_bind(t->context, c.out[0], NULL, NULL, &out), DW_OK);
+        const kernel_run run = {.call = {t->context, c.op, &c.attrs, NULL, c.n_in, ins, 1, outs, 0, NULL}, .chip = &chip};
+        const bool is_few = op_tensor_count(&out) <= chain_few_most(&chip);
+        assert_int_equal(kernel_shape(row, &run, &n.launcher), DW_OK);
+        if ((strncmp(n.entry, "chain_tiles", strlen("chain_tiles")) == 0) == is_few) fail_msg("%s on %d multiprocessors: %s", line, chip.units, n.entry);
+        if (is_few) t->few++;
+        else t->tiles++;
+    }
+    dim_table_destroy(dims);
+    arena_free(&arena);
+    return DW_OK;
+}
+
+static void transposed_operands_come_in_tiles_where_elements_are_not_few(void **state) {
+    tiled t = {0};
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &t.context), DW_OK);
+    assert_int_equal(lines_read_file(TEST_SOURCE_DIR "/tests/conform/transposed.txt", check_tiles, &t), DW_OK);
+    assert_true(t.few > 0 && t.tiles > 0);
+    dw_context_destroy(t.context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transposed_operands_come_in_tiles_where_elements_are_not_few),
         cmocka_unit_test(blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured),
         cmocka_unit_test(blocks_that_share_keys_find_room_at_once),
         cmocka_unit_test(blocks_that_share_keys_are_the_fastest_of_those_measured),

@@ -65,6 +65,7 @@ others() {
     echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
     for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt tests/conform/tcgen05_pairs_blocks.txt"
+    echo "h200,units=1:5 tests/conform/transposed.txt"     # where nothing is few
     echo "h200,units=1:7 $part tests/conform/norm.txt tests/conform/norm_backward.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 }
 {
