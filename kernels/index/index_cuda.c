@@ -8,13 +8,21 @@
 
 const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
+/* Can the result be in vectors of elements that are looked up (looks_up below)? gather, which reads sectors for elements, is estimated as before. */
+static bool may_look_up(const kernel_problem *problem) {
+    kernel_typical typical;
+    const bool reads = problem->op->id == OP_take || problem->op->id == OP_index;
+    if (!reads || problem->n_in - 1 > LOOK_UP_INDICES || !kernel_at_typical(problem, 0, &typical)) return false;
+    const dw_tensor *out = typical.run.call.out[0];
+    return out->rank > 0 && out->dims[out->rank - 1] % CUDA_VECTOR == 0;
+}
+
 /* Rows that one index each names are moved at most of the bandwidth; else elements or words look for their places first. In a model's step on an H200 (bench/results/h200/models.md); the share of the bandwidth of
- * narrow rows and of elements that are named one by one by themselves (bench/results/h200/index.md), of which gather reads sectors for elements. */
+ * elements that are looked up by themselves (bench/results/h200/index.md). */
 double index_cuda_cost(const kernel_problem *problem) {
     const bool rows = problem->op->id == OP_take && problem->in[0]->rank == 2 && problem->in[1]->rank == 1 && op_attr_int(problem->attrs, OP_ATTR_axis) == 0;
-    const bool looks_up = problem->op->id == OP_take || problem->op->id == OP_index;
     if (!chip_has(problem->chip, CHIP_tma)) return 6e-6 + cuda_cost(problem);
-    return rows ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.8) : 6e-6 + (looks_up ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5) : cuda_cost(problem));
+    return rows ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.8) : 6e-6 + (may_look_up(problem) ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5) : cuda_cost(problem));
 }
 
 typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];

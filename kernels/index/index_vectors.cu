@@ -1,4 +1,5 @@
-/* take and index of rows: 16 bytes at a time, where they lie side by side in x and in the result, four of them a thread. index_put, all places together: which place is the last one that
+/* take and index of rows: words of 16 bytes, or of as many as narrow rows are made of, where they lie side by side in x and in the result, four of them a thread. take, gather and index of elements that indices name
+ * one by one: eight side by side of the result a thread. index_put, all places together: which place is the last one that
  * writes to an element is found first. Sums of all places together: the first place of each combination of indices adds up all that have it, in their order. Resources: 2 KiB of shared memory.
  * Speed: README.md. */
 #include "kernels/gpu/ptx/cluster.cuh"
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void vector_places(const cuda_nest *nest, int6
     }
 }
 
-/* Eight elements of x to one place of out. type: of an element; from: where they lie in x, -1 of those that an index names outside. */
+/* Eight elements of x to one place of out. type: of an element; from: where they lie in x, but for what one index adds to all eight; outside: a bit for each that an index names outside, which is 0 and not read. */
 #define LOOK_UP(name, type)                                                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(CUDA_THREADS) name(const __grid_constant__ look_up_arguments arguments) {                                                  \
         const look_up_arguments *a = &arguments;                                                                                                                            \
