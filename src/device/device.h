@@ -98,10 +98,10 @@ dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps);
 /* The same of reading what the last-level cache holds. */
 dw_status device_measure_cpu_cache(dw_context *context, pool *pool, chip_caps *caps);
 
-/* Implementations, named by device.def. detail is what follows the colon, "" without one. */
 /* The CPU's copy_rows, for memory of the host that no device was opened for. */
 void device_copy_host_rows(const device_rows *rows);
 
+/* Implementations, named by device.def. detail is what follows the colon, "" without one. */
 dw_status device_cpu_open(dw_context *context, const char *detail, device **device);
 dw_status device_cuda_open(dw_context *context, const char *detail, device **device);
 dw_status device_sim_open(dw_context *context, const char *detail, device **device);
