@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200: a third of the lines of tests/conform, another for each commit (scripts/part.sh), on the PTX of the fatbins that ship, under one schedule, and
 # a tenth under another. A row of kernel.def, or a way of one, that no line of any part reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On GPUs of one
-# and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and a tenth of it on the simulated B300; what has
+# and of three multiprocessors, which divide small cases as large ones are divided, a tenth of what has tiles for that. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, a third of the lines that other kernels run as well, and a tenth of it on the simulated B300; what has
 # kernels of its own for chips with little shared memory runs on a simulated RTX 5090, skinny products a tenth; so do those of the B200 that have instructions of their own, norms and quantisers among them.
 # The third on the H200 is one test, the rest (--others, test_conform_others.sh) another, which may run beside it; --all takes both.
 set -eu
@@ -41,7 +41,7 @@ one() {
 export -f one
 export program folder
 others() {
-    for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
+    for seed in $seeds; do for way in tcgen05 tcgen05_tiles tcgen05_tiles_blocks; do echo "b200:$seed $third --kernel cuda_matmul_$way tests/conform/matmul.txt"; done; done
     echo "b200:3 $part tests/conform/norm.txt tests/conform/quantize.txt"     # what its images have of their own
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
@@ -61,7 +61,7 @@ others() {
     echo "h200,units=3:5 $part --kernel cuda_matmul_wgmma_folded tests/conform/folded.txt"     # its tiles by name
     echo "h200,units=3:3 --kernel cuda_attention_backward_joined tests/conform/attention_backward.txt"     # which wait for each other besides
     echo "h200,units=16:3 --kernel cuda_sample tests/conform/sample.txt"     # clusters of three and of seven blocks
-    for chip in b200:3 "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
+    for chip in "b200:3 $third" "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done
     echo "b200,units=2:5 --kernel cuda_attention_tcgen05_blocks tests/conform/attention.txt"
     for run in "h200,units=2:9 --kernel cuda_mqa_logits_wgmma" "b200,units=2:5 --kernel cuda_mqa_logits_tcgen05" "b300:12 $part --kernel cuda_mqa_logits_tcgen05"; do echo "$run tests/conform/mqa_logits.txt"; done
     echo "b200,units=4:3 --kernel cuda_matmul_tcgen05_tiles_blocks tests/conform/tcgen05_blocks.txt tests/conform/tcgen05_pairs_blocks.txt"
