@@ -14,6 +14,7 @@
 #define KERNELS_GEMM_WGMMA_FOLDED_CUH
 
 #include "kernels/gemm/wgmma/few.cuh"
+#include "kernels/gemm/wgmma/folded_codes.cuh"
 
 /* Parts of a stage's k, instructions of each, and parts under way at a time. */
 enum { MOST_PARTS = 2 };
@@ -144,15 +145,9 @@ INLINE void wait_parts(const int pending) {
     else wgmma_wait(1);
 }
 
-/* Of a row's word of b's scales, number number: its exponent as a float, where that is within 64 of 0. */
-INLINE float factor_of(uint32_t word, const int number) { return __uint_as_float(prmt(word, 0, 0x0444 | number << 12) >> 1); }
-/* Bytes whose highest bit is set are not within 64 of 0. */
-INLINE uint32_t far_codes(uint32_t word) { return ~(word ^ word << 1) & 0x80808080; }
-INLINE bool is_far(int code) { return code < 64 || code >= 192; }
-
 /* A part to the sums. of_a: factors of this lane's first column and further ones; words: of mxfp8 scales of its rows g and g + 8 of b, of which those number number are the part's. */
 INLINE void fold_part(const few_shape s, uint32_t of_a, const uint32_t words[2], const int number, const float *part, float *sums) {
-    const float rows[2] = {factor_of(words[0], number), factor_of(words[1], number)};
+    const float rows[2] = {near_factor(words[0], number), near_factor(words[1], number)};
 #pragma unroll
     for (int i = 0; i < s.m / 2; i += 4) {
         float2 two = make_float2(1, 1);
@@ -170,9 +165,8 @@ INLINE void fold_part_far(const few_shape s, uint32_t of_a, const uint32_t words
     float halves[2], rest[2];
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-        const int code = words[row] >> (8 * number) & 0xff, exponent = code - 127, half = is_far(code) ? exponent >> 1 : exponent;
-        halves[row] = __uint_as_float(code == 255 ? 0x7fc00000 : (uint32_t)(half + 127) << 23);
-        rest[row] = __uint_as_float((uint32_t)(exponent - half + 127) << 23);
+        const float2 two = two_factors(words[row] >> (8 * number) & 0xff);
+        halves[row] = two.x, rest[row] = two.y;
     }
 #pragma unroll
     for (int i = 0; i < s.m / 2; i += 4) {

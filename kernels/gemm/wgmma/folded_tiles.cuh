@@ -18,6 +18,7 @@
 #include "kernels/gpu/ptx/wgmma.cuh"
 #include "kernels/gemm/rows.cuh"
 #include "kernels/gemm/wgmma/few_pieces.cuh"
+#include "kernels/gemm/wgmma/folded_codes.cuh"
 #include "kernels/gemm/wgmma/folded_tiles.h"
 
 typedef matmul_folded_tiles_arguments folded_call;
@@ -98,10 +99,6 @@ INLINE void load_all(const folded_call *g, const folded_tile *tile) {
 
 /* ---- factors: two warps, every other slot of four stages each; of rows behind the last, the last one's. A slot is half the ring, so a warp sees all phases of the stages that it fills ---- */
 
-/* Bytes whose highest bit is set are not within 64 of 0. */
-INLINE uint32_t far_codes(uint32_t word) { return ~(word ^ word << 1) & 0x80808080; }
-INLINE bool is_far(int code) { return code < 64 || code >= 192; }
-
 /* Words of a row's scales of slot number slot, four codes each. in_quads: they lie side by side, all four of each slot. */
 INLINE uint4 slot_of(const matmul_scales *scales, int64_t place, bool in_quads, int slot, int blocks) {
     const uint8_t *from = (const uint8_t *)scales->data + place;
@@ -115,9 +112,6 @@ INLINE bool lies_in_quads(const matmul_scales *scales) { return scales->quad_ste
 
 /* Where column c of the tile has its factor among those of 32 of k. */
 INLINE int column_place(int c) { return c % 8 / 2 * (FOLDED_TILE_COLS / 4) + c / 8 * 2 + c % 2; }
-
-/* Number number of a word of codes, all of which are within 64 of 0, as a float. */
-INLINE float near_factor(uint32_t word, const int number) { return __uint_as_float(prmt(word, 0, 0x0444 | number << 12) >> 1); }
 
 INLINE void leave_row(uint32_t to, uint32_t word, bool near) {
     float f[PARTS];
@@ -134,9 +128,9 @@ INLINE void leave_near_column(uint32_t to, uint32_t word) {
 INLINE void leave_far_column(uint32_t to, uint32_t word) {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
-        const int code = word >> (8 * i) & 0xff, exponent = code - 127, half = is_far(code) ? exponent >> 1 : exponent;
-        st_shared_f32(to + i * FOLDED_TILE_COLS * 4, __uint_as_float(code == 255 ? 0x7fc00000 : (uint32_t)(half + 127) << 23));
-        st_shared_f32(to + (PARTS + i) * FOLDED_TILE_COLS * 4, __uint_as_float((uint32_t)(exponent - half + 127) << 23));
+        const float2 two = two_factors(word >> (8 * i) & 0xff);
+        st_shared_f32(to + i * FOLDED_TILE_COLS * 4, two.x);
+        st_shared_f32(to + (PARTS + i) * FOLDED_TILE_COLS * 4, two.y);
     }
 }
 
