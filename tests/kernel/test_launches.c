@@ -517,43 +517,70 @@ static void blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured(
     dw_context_destroy(context);
 }
 
-typedef struct tiled { dw_context *context; int few, tiles; } tiled;
-
-/* Of a line's row on H200s of so many multiprocessors. */
-static dw_status check_tiles(void *argument, int number, const char *line) {
-    static const int units[] = {1, 132, 148};
-    tiled *t = argument;
+/* The line's launches by the row of its op on an H200 of so many multiprocessors; how many elements its result has. */
+static noted launches_of(dw_context *context, const char *source, int number, const char *line, int units, int64_t *elements) {
     arena arena;
     dim_table *dims;
     kernel_case c;
-    arena_init(&arena, t->context);
-    assert_int_equal(dim_table_create(t->context, &dims), DW_OK);
-    assert_int_equal(kernel_case_parse(&arena, dims, "transposed.txt", number, line, &c), DW_OK);
-    for (int i = 0; i < (int)COUNT_OF(units) * kernel_count(); i++) {
-        const kernel_row *row = kernel_at(i % kernel_count());
-        dw_tensor in[KERNEL_CASE_OPERANDS], out;
-        const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[] = {&out};
-        noted n = {.launcher = {note_launch}};
-        chip_caps chip;
-        if (row->op != c.op->id || row->device != CHIP_GPU) continue;
-        assert_int_equal(chip_find(t->context, "h200", 0, &chip), DW_OK);
-        chip.units = units[i / kernel_count()];
-        for (int k = 0; k < c.n_in; k++) {
-            assert_int_equal(op_tensor_bind(t->context, c.in[k], NULL, NULL, &in[k]), DW_OK);
-            kernel_case_set_apart(&c, k, &in[k]);
-            ins[k] = &in[k];
-        }
-        assert_int_equal(op_tensor_bind(t->context, c.out[0], NULL, NULL, &out), DW_OK);
-        const kernel_run run = {.call = {t->context, c.op, &c.attrs, NULL, c.n_in, ins, 1, outs, 0, NULL}, .chip = &chip};
-        const bool is_few = op_tensor_count(&out) <= chain_few_most(&chip);
-        assert_int_equal(kernel_shape(row, &run, &n.launcher), DW_OK);
-        if ((strncmp(n.entry, "chain_tiles", strlen("chain_tiles")) == 0) == is_few) fail_msg("%s on %d multiprocessors: %s", line, chip.units, n.entry);
+    chip_caps chip;
+    dw_tensor in[KERNEL_CASE_OPERANDS], out;
+    const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[] = {&out};
+    noted n = {.launcher = {note_launch}};
+    arena_init(&arena, context);
+    assert_int_equal(dim_table_create(context, &dims), DW_OK);
+    assert_int_equal(kernel_case_parse(&arena, dims, source, number, line, &c), DW_OK);
+    assert_int_equal(chip_find(context, "h200", 0, &chip), DW_OK);
+    chip.units = units;
+    for (int k = 0; k < c.n_in; k++) {
+        assert_int_equal(op_tensor_bind(context, c.in[k], NULL, NULL, &in[k]), DW_OK);
+        kernel_case_set_apart(&c, k, &in[k]);
+        ins[k] = &in[k];
+    }
+    assert_int_equal(op_tensor_bind(context, c.out[0], NULL, NULL, &out), DW_OK);
+    *elements = op_tensor_count(&out);
+    const kernel_run run = {.call = {context, c.op, &c.attrs, NULL, c.n_in, ins, 1, outs, 0, NULL}, .chip = &chip};
+    for (int i = 0; i < kernel_count(); i++)
+        if (kernel_at(i)->op == c.op->id && kernel_at(i)->device == CHIP_GPU) assert_int_equal(kernel_shape(kernel_at(i), &run, &n.launcher), DW_OK);
+    assert_non_null(n.entry);
+    dim_table_destroy(dims);
+    arena_free(&arena);
+    return n;
+}
+
+typedef struct tiled { dw_context *context; int few, tiles; } tiled;
+
+static dw_status check_tiles(void *argument, int number, const char *line) {
+    static const int units[] = {1, 132, 148};
+    tiled *t = argument;
+    for (size_t i = 0; i < COUNT_OF(units); i++) {
+        int64_t elements;
+        const chip_caps chip = {.units = units[i]};
+        const char *entry = launches_of(t->context, "transposed.txt", number, line, units[i], &elements).entry;
+        const bool is_few = elements <= chain_few_most(&chip);
+        if ((strncmp(entry, "chain_tiles", strlen("chain_tiles")) == 0) == is_few) fail_msg("%s on %d multiprocessors: %s", line, units[i], entry);
         if (is_few) t->few++;
         else t->tiles++;
     }
-    dim_table_destroy(dims);
-    arena_free(&arena);
     return DW_OK;
+}
+
+/* What goes through fp32 from one rounding to the next is packed; what stays there, or begins with a number that the format has not, is not. */
+static void steps_through_fp32_are_packed(void **state) {
+    static const struct { const char *line, *entry; } cases[] = {
+        {"chain bf16[530,520] steps=cast(x0,f32);mul(t0,f32:1.702);cast(t1,bf16);sigmoid(t2);mul(x0,t3)", "chain_packed_bf16"},
+        {"chain f16[271,1001] steps=cast(x0,f32);add(f32:0.1,t0);cast(t1,f16);tanh(t2);mul(x0,t3)", "chain_packed_f16"},
+        {"chain bf16[530,520] steps=cast(x0,f32);sub(f32:0.1,t0);cast(t1,bf16);tanh(t2);mul(x0,t3)", "chain_vectors"},
+        {"chain bf16[530,520] steps=cast(x0,f32);mul(t0,f32:1.1);sub(t1,t0);cast(t2,bf16);mul(x0,t3)", "chain_vectors"},
+    };
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        int64_t elements;
+        const char *entry = launches_of(context, "line", 1, cases[i].line, 132, &elements).entry;
+        if (strcmp(entry, cases[i].entry) != 0) fail_msg("%s: %s", cases[i].line, entry);
+    }
+    dw_context_destroy(context);
 }
 
 static void transposed_operands_come_in_tiles_where_elements_are_not_few(void **state) {
@@ -568,6 +595,7 @@ static void transposed_operands_come_in_tiles_where_elements_are_not_few(void **
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transposed_operands_come_in_tiles_where_elements_are_not_few),
+        cmocka_unit_test(steps_through_fp32_are_packed),
         cmocka_unit_test(blocks_that_share_a_row_of_logits_are_the_fastest_of_those_measured),
         cmocka_unit_test(blocks_that_share_keys_find_room_at_once),
         cmocka_unit_test(blocks_that_share_keys_are_the_fastest_of_those_measured),
