@@ -71,14 +71,10 @@ static dw_status insert_checks(sim_decoder *k) {
     sim_code *code = k->code;
     const ptx_function *f = k->function;
     if (code->watched_count == 0) return DW_OK;
-    qsort(code->watched, code->watched_count, sizeof *code->watched, decoder_by_row);
-    size_t kept = 0, at = 0, op_capacity = 0, op_count = 0;
-    for (size_t i = 0; i < code->watched_count; i++) {
-        if (i == 0 || code->watched[i] != code->watched[kept - 1]) code->watched[kept++] = code->watched[i];
-    }
-    code->watched_count = kept;
+    size_t at = 0, op_capacity = 0, op_count = 0;
+    decoder_sort_watched(code);
     code->watch_at = base_align_up(code->register_bytes, 64);
-    code->register_bytes = code->watch_at + kept * sizeof(sim_watch);
+    code->register_bytes = code->watch_at + code->watched_count * sizeof(sim_watch);
     sim_op *ops = NULL;
     for (size_t i = 0; i < f->instruction_count; i++) {
         size_t begin = k->first_op[i], end = k->first_op[i + 1], first = at;
@@ -86,13 +82,13 @@ static dw_status insert_checks(sim_decoder *k) {
         while (at < k->touched_count && k->touched[at].instruction == i) at++;
         uint32_t *list = NULL;
         bool product = strncmp(f->instructions[i].opcode, "wgmma.mma", 9) == 0;
-        for (size_t t = first; t < at && !product; t++) watched += sim_watched(code, k->touched[t].row) >= 0;
+        for (size_t t = first; t < at && !product; t++) watched += sim_watched(code, k->rows[k->touched[t].reg]) >= 0;
         k->first_op[i] = op_count;
         if (watched > 0) {
             TRY_NEW(list, k->arena, watched);
             watched = 0;
             for (size_t t = first; t < at; t++) {
-                int number = sim_watched(code, k->touched[t].row);
+                int number = sim_watched(code, k->rows[k->touched[t].reg]);
                 if (number >= 0) list[watched++] = (uint32_t)number << 1 | k->touched[t].writes;
             }
             ops = arena_grow(k->arena, ops, op_count, &op_capacity, sizeof *ops);
@@ -117,25 +113,48 @@ static dw_status insert_checks(sim_decoder *k) {
     return DW_OK;
 }
 
-static dw_status decode_body(sim_decoder *k) {
+static dw_status decode_instructions(sim_decoder *k) {
     ptx_function *f = k->function;
-    TRY_NEW(k->rows, k->arena, f->register_count);
-    TRY_NEW(k->first_op, k->arena, f->instruction_count + 1);
-    for (size_t i = 0; i < f->register_count; i++) k->rows[i] = decoder_new_row(k, f->registers[i].type);
-    for (int i = 0; i < f->param_count + f->return_count; i++) {   /* calls find the rows of formals in registers here */
-        ptx_variable *v = i < f->param_count ? f->params[i] : f->returns[i - f->param_count];
-        if (v->reg >= 0) v->address = k->rows[v->reg];
-    }
     sim_decoding d = {.context = k->context, .module = k->module, .function = f, .code = k->code, .decoder = k};
+    k->carry = SIM_NO_ROW;
+    k->touched_count = k->constant_count = k->code->op_count = k->code->constant_bytes = k->code->given_count = k->code->watched_count = 0;
     for (size_t i = 0; i < f->instruction_count; i++) {
         k->first_op[i] = k->code->op_count;
         d.instruction = &f->instructions[i];
         TRY(decode_instruction(&d));
     }
     k->first_op[f->instruction_count] = k->code->op_count;
+    return DW_OK;
+}
+
+/* Formals in registers lie in front, where calls find them, even those of a function that calls itself. The others are told apart by any numbers until they get their rows. */
+static void number_registers(sim_decoder *k) {
+    ptx_function *f = k->function;
+    for (size_t i = 0; i < f->register_count; i++) k->rows[i] = SIM_NO_ROW;
+    for (int i = 0; i < f->param_count + f->return_count; i++) {
+        ptx_variable *v = i < f->param_count ? f->params[i] : f->returns[i - f->param_count];
+        if (v->reg >= 0) v->address = k->rows[v->reg] = decoder_new_row(k, f->registers[v->reg].type);
+    }
+    k->formal_bytes = k->code->register_bytes;
+    for (size_t i = 0; i < f->register_count; i++) {
+        if (k->rows[i] == SIM_NO_ROW) k->rows[i] = decoder_new_row(k, PTX_pred);
+    }
+}
+
+/* Twice: who shares a row is known when all uses are, and families keep rows where they like. */
+static dw_status decode_body(sim_decoder *k) {
+    ptx_function *f = k->function;
+    TRY_NEW(k->rows, k->arena, f->register_count);
+    TRY_NEW(k->first_op, k->arena, f->instruction_count + 1);
+    number_registers(k);
+    TRY(decode_instructions(k));
+    decoder_sort_watched(k->code);
+    TRY(decoder_share_rows(k));
+    TRY(decode_instructions(k));
     if (k->code->register_bytes > MAX_REGISTER_BYTES) {
         return base_fail(k->context, DW_LIMIT, "%.160s: its registers take %zu bytes of a warp; %d is the limit", f->name, k->code->register_bytes, MAX_REGISTER_BYTES);
     }
+    sim_decoding d = {.context = k->context, .module = k->module, .function = f, .code = k->code, .decoder = k};
     ptx_instruction end = {.opcode = "ret", .line = f->instruction_count > 0 ? f->instructions[f->instruction_count - 1].line : f->line};
     d.instruction = &end;
     sim_op *op = decoder_add_op(&d);

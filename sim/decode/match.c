@@ -6,8 +6,8 @@ enum { MAX_WORDS = 24 };
 #define SEMANTICS "weak|relaxed|acquire|release|acq_rel|volatile|mmio"
 #define SCOPES "cta|cluster|gpu|sys"
 
-static const char *const modifier_words[] = {
-#define SIM_MODIFIER(name, word) word,
+static const struct { const char *text; size_t length; } modifier_words[] = {
+#define SIM_MODIFIER(name, word) {word, sizeof word - 1},
 #include "sim/ptx/modifier.def"
 #undef SIM_MODIFIER
 };
@@ -44,7 +44,7 @@ static bool is_word(const words *w, int i, const char *text, size_t length) {
 
 static void note_modifier(sim_modifiers *mods, const char *text, size_t length) {
     for (size_t i = 0; i < COUNT_OF(modifier_words); i++) {
-        if (strlen(modifier_words[i]) == length && memcmp(modifier_words[i], text, length) == 0) mods->bits[i / 64] |= 1ull << (i % 64);
+        if (modifier_words[i].length == length && memcmp(modifier_words[i].text, text, length) == 0) mods->bits[i / 64] |= 1ull << (i % 64);
     }
 }
 
@@ -212,7 +212,7 @@ const sim_form *sim_match(sim_decoding *d, const sim_form *after, sim_op *matche
     if (after == NULL) d->any_order = false;
     for (const sim_form *begin = after == NULL ? forms : after + 1;; begin = forms) {
         for (const sim_form *form = begin; form < forms + COUNT_OF(forms); form++) {
-            if (!is_word(&w, 0, form->pattern, strcspn(form->pattern, " "))) continue;
+            if (form->pattern[0] != w.at[0][0] || !is_word(&w, 0, form->pattern, strcspn(form->pattern, " "))) continue;
             if (d->any_order ? in_order(form, &w, &ordered) && match(form, &ordered, d, matched) : match(form, &w, d, matched)) return form;
         }
         if (d->any_order || after != NULL || is_strict(&w)) return NULL;

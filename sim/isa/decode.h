@@ -15,8 +15,6 @@ const sim_form *sim_match(sim_decoding *d, const sim_form *after, sim_op *matche
 dw_status sim_decode_source(sim_decoding *d, const ptx_operand *operand, ptx_type type, uint32_t *row);
 /* Row that is written; of "_" one that nobody reads. */
 dw_status sim_decode_target(sim_decoding *d, const ptx_operand *operand, ptx_type type, uint32_t *row);
-/* A row of its own. */
-uint32_t sim_decode_scratch(sim_decoding *d, ptx_type type);
 /* The operand's type by its register; PTX_NO_TYPE of others. */
 ptx_type sim_decode_register_type(const sim_decoding *d, const ptx_operand *operand);
 dw_status sim_decode_fail(const sim_decoding *d, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
@@ -32,7 +30,6 @@ static inline uint64_t sim_address_of(sim_warp *w, const sim_address *a, int lan
     if (a->wide) return ((const uint64_t *)sim_row(w, a->row))[lane] + (uint64_t)a->offset;
     return (uint32_t)(((const uint32_t *)sim_row(w, a->row))[lane] + (uint32_t)a->offset);
 }
-uint32_t sim_decode_register_row(const sim_decoding *d, int reg);
 /* Sets op->small to the modifier that says how red and its like combine; false, with d->why: the type has no such operation. */
 bool sim_decode_combination(sim_decoding *d);
 /* The code of a function that is called. */

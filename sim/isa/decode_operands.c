@@ -61,8 +61,6 @@ uint32_t decoder_new_row(sim_decoder *k, ptx_type type) {
     return (uint32_t)at;
 }
 
-uint32_t sim_decode_scratch(sim_decoding *d, ptx_type type) { return decoder_new_row(d->decoder, type); }
-
 uint32_t sim_decode_carry(sim_decoding *d) {
     if (d->decoder->carry == SIM_NO_ROW) d->decoder->carry = decoder_new_row(d->decoder, PTX_pred);
     return d->decoder->carry;
@@ -186,11 +184,11 @@ static dw_status variable_row(sim_decoding *d, const ptx_operand *o, ptx_type ty
     return constant_row(d, v->address + (uint64_t)o->value, type, row);
 }
 
-static dw_status note_touch(sim_decoding *d, uint32_t row, bool writes) {
+static dw_status note_touch(sim_decoding *d, int reg, bool writes) {
     sim_decoder *k = d->decoder;
     k->touched = arena_grow(k->arena, k->touched, k->touched_count, &k->touched_capacity, sizeof *k->touched);
     if (k->touched == NULL) return DW_NO_MEMORY;
-    k->touched[k->touched_count++] = (sim_use){(uint32_t)(d->instruction - d->function->instructions), row, writes};
+    k->touched[k->touched_count++] = (sim_use){(uint32_t)(d->instruction - d->function->instructions), (uint32_t)reg, writes};
     return DW_OK;
 }
 
@@ -200,7 +198,7 @@ dw_status sim_decode_source(sim_decoding *d, const ptx_operand *o, ptx_type type
     case PTX_OPERAND_REGISTER:
         TRY(check_register(d, o, type));
         *row = d->decoder->rows[o->reg];
-        return note_touch(d, *row, false);
+        return note_touch(d, o->reg, false);
     case PTX_OPERAND_INTEGER: return constant_row(d, integer_bits(o->value, type), type, row);
     case PTX_OPERAND_REAL: return constant_row(d, real_bits(o, type), type, row);
     case PTX_OPERAND_SPECIAL: return special_row(d, o, type, row);
@@ -220,7 +218,7 @@ dw_status sim_decode_target(sim_decoding *d, const ptx_operand *o, ptx_type type
     if (o->kind != PTX_OPERAND_REGISTER || o->negated) return sim_decode_fail(d, DW_SYNTAX, "the result goes to no register");
     TRY(check_register(d, o, type));
     *row = d->decoder->rows[o->reg];
-    return note_touch(d, *row, true);
+    return note_touch(d, o->reg, true);
 }
 
 /* [base + offset] of one instruction's only address. */
@@ -331,7 +329,7 @@ dw_status sim_decode_place(sim_decoding *d, const ptx_operand *o, ptx_space spac
 
 /* ---- watched rows ---- */
 
-int decoder_by_row(const void *a, const void *b) {
+static int by_row(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
@@ -344,14 +342,19 @@ dw_status sim_decode_watch(sim_decoding *d, uint32_t row) {
     return DW_OK;
 }
 
-int sim_watched(const sim_code *code, uint32_t row) {
-    const uint32_t *found = code->watched_count > 0 ? bsearch(&row, code->watched, code->watched_count, sizeof row, decoder_by_row) : NULL;
-    return found != NULL ? (int)(found - code->watched) : -1;
+void decoder_sort_watched(sim_code *code) {
+    size_t kept = 0;
+    qsort(code->watched, code->watched_count, sizeof *code->watched, by_row);
+    for (size_t i = 0; i < code->watched_count; i++) {
+        if (i == 0 || code->watched[i] != code->watched[kept - 1]) code->watched[kept++] = code->watched[i];
+    }
+    code->watched_count = kept;
 }
 
-/* ---- functions ---- */
-
-uint32_t sim_decode_register_row(const sim_decoding *d, int reg) { return d->decoder->rows[reg]; }
+int sim_watched(const sim_code *code, uint32_t row) {
+    const uint32_t *found = code->watched_count > 0 ? bsearch(&row, code->watched, code->watched_count, sizeof row, by_row) : NULL;
+    return found != NULL ? (int)(found - code->watched) : -1;
+}
 
 /* ---- instructions that do nothing here ---- */
 

@@ -1,6 +1,6 @@
 /* The decoder of one function, shared by decode.c and decode_operands.c and by nobody else. Instructions' families see decode.h.
  * The code of a function that is called is decoded where the call is, so these call each other: decode.c (functions), match.c (the row and family of an instruction),
- * decode/flow.c (calls). */
+ * rows.c (which registers share a row), decode/flow.c (calls). */
 #ifndef SIM_ISA_DECODER_H
 #define SIM_ISA_DECODER_H
 
@@ -24,13 +24,16 @@ typedef struct sim_decoder {
     size_t touched_count, touched_capacity;
     size_t watched_capacity;
     size_t *first_op;                  /* of each instruction: index of the first op it became */
+    size_t formal_bytes;               /* rows of formals, in front of all others */
     int depth;
 } sim_decoder;
 
 sim_op *decoder_add_op(sim_decoding *d);                               /* NULL: no memory */
 uint32_t decoder_new_row(sim_decoder *k, ptx_type type);
 dw_status decoder_read_operands(sim_decoding *d);                      /* the operands of an instruction that was matched, as its row says */
-/* Compares rows, for sorting and searching. */
-int decoder_by_row(const void *a, const void *b);
+/* Gives the function's registers their rows, once it was decoded with a row for each: formals keep theirs. decode/rows.c says who shares one. */
+dw_status decoder_share_rows(sim_decoder *k);
+/* Sorts the watched rows, each once, so that sim_watched finds them. */
+void decoder_sort_watched(sim_code *code);
 
 #endif

@@ -75,7 +75,8 @@ static sim_frame *take_frame(sim_warp *w, sim_code *code, sim_frame *parent, uin
             return NULL;
         }
     }
-    memset(frame->registers, 0, room);
+    memset(frame->registers, 0, code->shared_rows_at);
+    memset(frame->registers + code->shared_rows_end, 0, code->register_bytes - code->shared_rows_end);
     frame->code = code;
     frame->parent = parent;
     frame->lanes = lanes;

@@ -97,7 +97,7 @@ struct sim_op {
 };
 
 /* An instruction reads or writes a register. */
-typedef struct sim_use { uint32_t instruction, row; bool writes; } sim_use;
+typedef struct sim_use { uint32_t instruction, reg; bool writes; } sim_use;
 
 /* A register that has a value when a function begins: a special register, or an address in local memory. */
 typedef struct sim_given { int what; uint32_t row; int64_t value; } sim_given;
@@ -109,11 +109,12 @@ struct sim_code {
     size_t op_count;
     uint8_t *constants;
     size_t constant_bytes, register_bytes;
+    size_t shared_rows_at, shared_rows_end;   /* of the register_bytes: rows that are written before they are read; all others are 0 at the beginning */
     sim_given *given;
     size_t given_count;
     uint32_t *watched;              /* rows that asynchronous products read or write (isa/wgmma.c), by number; their states lie in the registers at watch_at */
     size_t watched_count, watch_at;
-    const uint32_t *rows;           /* of the function's registers */
+    const uint32_t *rows;           /* of the function's registers, some of which share one (decode/rows.c) */
     const sim_use *uses;            /* of registers, in the order of the instructions */
     size_t use_count;
     size_t local_bytes;             /* of its own frame: .local and .param variables */

@@ -296,7 +296,7 @@ static void add_register(sim_trace *t, const ptx_instruction *in, int reg, uint3
     else add_lanes(t, row, reading_of(in, r->type), mask);
 }
 
-static bool is_written(const sim_code *code, uint32_t instruction, uint32_t row) {
+static bool is_written(const sim_code *code, uint32_t instruction, int reg) {
     size_t low = 0, high = code->use_count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -304,7 +304,7 @@ static bool is_written(const sim_code *code, uint32_t instruction, uint32_t row)
         else high = middle;
     }
     for (; low < code->use_count && code->uses[low].instruction == instruction; low++) {
-        if (code->uses[low].row == row && code->uses[low].writes) return true;
+        if (code->uses[low].reg == (uint32_t)reg && code->uses[low].writes) return true;
     }
     return false;
 }
@@ -327,7 +327,7 @@ static bool is_printed(const walk *walk, int reg) {
 
 static void walk_operand(walk *walk, const ptx_operand *o) {
     const sim_code *code = walk->trace->frame->code;
-    if (o->kind == PTX_OPERAND_REGISTER && is_written(code, walk->instruction, code->rows[o->reg]) == walk->writes && !is_printed(walk, o->reg)) {
+    if (o->kind == PTX_OPERAND_REGISTER && is_written(code, walk->instruction, o->reg) == walk->writes && !is_printed(walk, o->reg)) {
         if (walk->prints && walk->count < MOST_REGISTERS) add_register(walk->trace, walk->in, o->reg, walk->mask);
         if (walk->count < MOST_REGISTERS) walk->printed[walk->count] = o->reg;
         walk->count++;
