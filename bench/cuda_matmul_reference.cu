@@ -51,6 +51,7 @@ static __device__ double post(int step, double y, double x) {
     case MATMUL_POST_silu: case MATMUL_POST_swiglu: return y / (1 + exp(-y));
     case MATMUL_POST_gelu: case MATMUL_POST_geglu: return 0.5 * y * (1 + erf(y * 0.70710678118654752));
     case MATMUL_POST_gelu_tanh: case MATMUL_POST_geglu_tanh: return 0.5 * y * (1 + tanh(0.79788456080286536 * (y + 0.044715 * y * y * y)));
+    case MATMUL_POST_quick_gelu: return y / (1 + exp(-1.702 * y));
     case MATMUL_POST_tanh: return tanh(y);
     case MATMUL_POST_sigmoid: return 1 / (1 + exp(-y));
     }

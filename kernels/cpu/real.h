@@ -18,6 +18,7 @@ static inline float soft_sigmoidf(float x) { return cpu_sigmoid(x); }
 static inline float soft_siluf(float x) { return cpu_silu(x); }
 static inline float soft_geluf(float x) { return cpu_gelu(x); }
 static inline float soft_gelu_tanhf(float x) { return cpu_gelu_tanh(x); }
+static inline float soft_quick_geluf(float x) { return cpu_quick_gelu(x); }
 static inline float soft_powf(float x, float y) { return (float)pow((double)x, (double)y); }
 #define FLOAT_NAME(name) name##f
 OP_DEFINE_SLOPES(static inline, float, FLOAT_NAME)

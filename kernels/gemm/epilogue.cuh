@@ -94,6 +94,13 @@ INLINE float gelu_short(float y) {
     return y * (0.5f + copysignf(0.5f - ex2(p), y));
 }
 
+/* One code for both, whose factor is chosen when it runs. */
+INLINE void apply_swish(bool is_quick_gelu, const int count, float *values) {
+    const float factor = swish_factor(is_quick_gelu);
+#pragma unroll
+    for (int i = 0; i < count; i++) values[i] = swish(values[i], factor);
+}
+
 #define EACH_VALUE(activation)                                                                     \
     _Pragma("unroll") for (int i = 0; i < count; i++) values[i] = activation(values[i]);           \
     break
@@ -104,7 +111,8 @@ INLINE void apply_step(const matmul_step *step, const int count, float *values, 
     case MATMUL_POST_add:
     case MATMUL_POST_mul: apply_operand(step, count, values, row, col, jump, rows, end); break;
     case MATMUL_POST_relu: EACH_VALUE(relu);
-    case MATMUL_POST_silu: EACH_VALUE(silu);
+    case MATMUL_POST_silu:
+    case MATMUL_POST_quick_gelu: apply_swish(step->step == MATMUL_POST_quick_gelu, count, values); break;
     case MATMUL_POST_gelu: EACH_VALUE(gelu_short);
     case MATMUL_POST_gelu_tanh: EACH_VALUE(gelu_tanh);
     case MATMUL_POST_tanh: EACH_VALUE(tanh_exp);

@@ -98,24 +98,29 @@ INLINE void evaluate_words(const int format, int function, bool reads_y, bool is
     }
 }
 
-#define EACH_OF_ALL(name)                                       \
-    case POINTWISE_##name:                                      \
-        EACH_VECTOR(v) {                                        \
-            float xs[PIECE];                                    \
-            unpack_halves(format, x[v], xs);                    \
-            EACH_OF_PIECE(i) xs[i] = F(soft_##name)(xs[i]);     \
-            x[v] = pack_halves(format, xs);                     \
+/* Each value y becomes the expression. */
+#define EACH_OF_ALL(expression)                                 \
+    EACH_VECTOR(v) {                                            \
+        float xs[PIECE];                                        \
+        unpack_halves(format, x[v], xs);                        \
+        EACH_OF_PIECE(i) {                                      \
+            const float y = xs[i];                              \
+            xs[i] = expression;                                 \
         }                                                       \
-        return true
+        x[v] = pack_halves(format, xs);                         \
+    }                                                           \
+    return true
 
 /* The most frequent functions on all vectors at once, as their exponentials wait for each other else; false: it is another. */
 INLINE bool evaluate_frequent(const int format, int function, uint4 *x) {
+    const float factor = swish_factor(function == POINTWISE_quick_gelu);
     switch (function) {
-    EACH_OF_ALL(sigmoid);
-    EACH_OF_ALL(silu);
-    EACH_OF_ALL(tanh);
-    EACH_OF_ALL(gelu);
-    EACH_OF_ALL(gelu_tanh);
+    case POINTWISE_sigmoid: EACH_OF_ALL(F(soft_sigmoid)(y));
+    case POINTWISE_silu:
+    case POINTWISE_quick_gelu: EACH_OF_ALL(swish(y, factor));
+    case POINTWISE_tanh: EACH_OF_ALL(F(soft_tanh)(y));
+    case POINTWISE_gelu: EACH_OF_ALL(F(soft_gelu)(y));
+    case POINTWISE_gelu_tanh: EACH_OF_ALL(F(soft_gelu_tanh)(y));
     }
     return false;
 }

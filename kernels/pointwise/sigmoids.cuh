@@ -24,6 +24,7 @@ DEVICE float soft_sigmoidf(float x) { return sigmoid(x); }
 DEVICE float soft_siluf(float x) { return silu(x); }
 DEVICE float soft_geluf(float x) { return gelu(x); }
 DEVICE float soft_gelu_tanhf(float x) { return gelu_tanh(x); }
+DEVICE float soft_quick_geluf(float x) { return swish(x, swish_factor(true)); }
 
 /* Slopes. Of gelu: the normal distribution's share below x, which gelu is x times, and x times its density. The share is 0 or 1 long before 1e30, and rcp flushes what is beyond 2^126. */
 DEVICE float soft_silu_slopef(float x) {
@@ -38,6 +39,10 @@ DEVICE float soft_gelu_slopef(float x) {
 DEVICE float soft_gelu_tanh_slopef(float x) {
     const float square = fminf(x * x, 1e30f), s = sigmoid(x * fmaf(square, 0.07135482f, 1.59576912f));
     return fmaf(s * (1 - s) * x, fmaf(square, 0.21406445f, 1.59576912f), s);
+}
+DEVICE float soft_quick_gelu_slopef(float x) {
+    const float s = sigmoid(x * 1.702f);
+    return fmaf(s * (1 - s) * x, 1.702f, s);
 }
 #else
 OP_DEFINE_SIGMOIDS(DEVICE, float, FLOAT_NAME)

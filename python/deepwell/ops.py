@@ -25,7 +25,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items() if not name.startswith("
 # And those that mqa_logits multiplies besides.
 _MULTIPLIED = {dtype: name for name, dtype in DTYPES.items() if name in ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")}
 LOGITS_PRECISIONS = ("mxfp4", "nvfp4", "mxfp8")
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "sigmoid", "tanh")
 
 
 @functools.cache

@@ -28,7 +28,8 @@
     LINKAGE REAL F(soft_sigmoid)(REAL x) { return 1 / (1 + F(exp)(-x)); }                                                                                 \
     LINKAGE REAL F(soft_silu)(REAL x) { return x / (1 + F(exp)(-x)); }                                                                                    \
     LINKAGE REAL F(soft_gelu)(REAL x) { return x * (1 + F(erf)(x * (REAL)0.70710678118654752440)) / 2; }                                                  \
-    LINKAGE REAL F(soft_gelu_tanh)(REAL x) { return x * (1 + F(tanh)((REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x))) / 2; }
+    LINKAGE REAL F(soft_gelu_tanh)(REAL x) { return x * (1 + F(tanh)((REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x))) / 2; }             \
+    LINKAGE REAL F(soft_quick_gelu)(REAL x) { return x / (1 + F(exp)((REAL)-1.702 * x)); }
 
 /* Slopes, of what is above: what gradients multiply by. */
 #define OP_DEFINE_SLOPES(LINKAGE, REAL, F)                                                                                                                \
@@ -43,6 +44,10 @@
         const REAL whole = x * x, square = whole < (REAL)1e30 ? whole : (REAL)1e30;   /* finite, so that beyond it 0 times it is 0 */                       \
         const REAL t = F(soft_tanh)((REAL)0.79788456080286535588 * x * (1 + (REAL)0.044715 * square));                                                    \
         return (1 + t + x * (1 - t * t) * (REAL)0.79788456080286535588 * (1 + (REAL)0.134145 * square)) / 2;                                              \
+    }                                                                                                                                                     \
+    LINKAGE REAL F(soft_quick_gelu_slope)(REAL x) {                                                                                                       \
+        const REAL s = F(soft_sigmoid)((REAL)1.702 * x);                                                                                                  \
+        return s + s * (1 - s) * x * (REAL)1.702;   /* the product is 0 where s is 0 or 1 and x is finite */                                              \
     }
 
 /* Negative powers: 1 and -1 have them, other integers give 0, as in PyTorch. */

@@ -21,7 +21,7 @@ typedef struct maker {
 static int draw(maker *m, int below) { return (int)(num_random(m->seed, m->drawn++) % (uint64_t)below); }
 
 static const char *const real1[] = {"neg",  "abs",  "sign",    "exp", "log",  "sqrt", "rsqrt", "reciprocal", "sin",      "cos",   "atan", "tanh",
-                                    "erf",  "relu", "sigmoid", "silu", "gelu", "gelu_tanh", "softplus", "floor", "ceil", "round"};
+                                    "erf",  "relu", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "softplus", "floor", "ceil", "round"};
 static const char *const real2[] = {"add", "sub", "mul", "div", "minimum", "maximum", "floordiv", "remainder", "pow"};
 static const char *const compare[] = {"eq", "ne", "lt", "le", "gt", "ge"};
 static const char *const int1[] = {"neg", "abs", "sign", "relu", "not", "floor"};

@@ -90,7 +90,7 @@ static dw_status multiply(const dw_kernel_call *call) {
 typedef struct list { const char *operands, *post, *format; } list;
 
 static const list lists[] = {
-    {", b", "bias", "f32"},         {", b", "bias,gelu", "f32"},    {"", "gelu", "f32"},           {"", "gelu_tanh", "f32"},  {"", "silu", "f32"},
+    {", b", "bias", "f32"},         {", b", "bias,gelu", "f32"},    {"", "gelu", "f32"},           {"", "gelu_tanh", "f32"},  {"", "quick_gelu", "f32"},  {"", "silu", "f32"},
     {"", "relu", "f32"},            {"", "tanh", "f32"},            {"", "sigmoid", "f32"},        {", r", "mul", "f32"},     {", b, r", "bias,relu,add", "f32"},
     {"", "swiglu", "f32"},          {", b", "bias,geglu", "f32"},   {"", "geglu_tanh", "f32"},     {"", "reglu", "f32"},      {", b, h", "bias,swiglu,add", "f32"},
     {", b, r", "bias,gelu,mul", "bf16"}, {", b", "bias,swiglu", "bf16"}, {", b, h", "bias,reglu,mul", "f16"},

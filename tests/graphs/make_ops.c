@@ -281,7 +281,7 @@ dw_status make_post(maker *m) {
 
 /* Gate and up: one weight whose product is halved, or two weights, or one weight in a plain and in a gated product. */
 dw_status make_gated(maker *m) {
-    static const op_id activations[] = {OP_silu, OP_gelu, OP_gelu_tanh, OP_relu};
+    static const op_id activations[] = {OP_silu, OP_gelu, OP_gelu_tanh, OP_quick_gelu, OP_relu};
     ir_value *a = value_of_rank(m, 2), *w, *gate, *up, *y;
     if (a == NULL) return DW_INVALID;
     const bool bt = chance(m, 60), one = chance(m, 50);

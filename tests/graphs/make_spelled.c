@@ -150,7 +150,7 @@ dw_status make_rotary_spelled(maker *m) {
 
 /* A product with a weight and what often follows it. */
 dw_status make_linear(maker *m) {
-    static const op_id activations[] = {OP_relu, OP_silu, OP_gelu, OP_gelu_tanh, OP_tanh, OP_sigmoid};
+    static const op_id activations[] = {OP_relu, OP_silu, OP_gelu, OP_gelu_tanh, OP_quick_gelu, OP_tanh, OP_sigmoid};
     ir_value *x = value_of_rank(m, 2), *w, *y;
     if (x == NULL) return DW_INVALID;
     const op_type whole = x->type;

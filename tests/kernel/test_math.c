@@ -41,10 +41,11 @@ static void check(const char *name, const worst *worst, double bound) {
 static double exact_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double exact_gelu(double x) { return isinf(x) ? (x > 0 ? x : NAN) : x * erfc(-x * M_SQRT1_2) / 2; }
 static double exact_gelu_tanh(double x) { return x * exact_sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); }
+static double exact_quick_gelu(double x) { return x * exact_sigmoid(1.702 * x); }
 
 static void errors_are_what_the_header_says(void **state) {
     (void)state;
-    worst of_exp = {0}, of_sigmoid = {0}, of_silu = {0}, of_tanh = {0}, of_erf = {0}, of_gelu = {0}, of_gelu_tanh = {0};
+    worst of_exp = {0}, of_sigmoid = {0}, of_silu = {0}, of_tanh = {0}, of_erf = {0}, of_gelu = {0}, of_gelu_tanh = {0}, of_quick_gelu = {0};
     for (int64_t code = 0; code <= UINT32_MAX; code += STEP) {
         float x = cpu_float((int32_t)(uint32_t)code);
         if (isnan(x)) continue;
@@ -57,6 +58,7 @@ static void errors_are_what_the_header_says(void **state) {
         if (x > -88.72f) note(&of_silu, ulps(cpu_silu(x), (double)x * exact_sigmoid((double)x)), x);
         else assert_true(cpu_silu(x) == 0.0f);
         note(&of_gelu, beside(x, cpu_gelu(x), exact_gelu((double)x)), x);
+        note(&of_quick_gelu, beside(x, cpu_quick_gelu(x), exact_quick_gelu((double)x)), x);
         note(&of_gelu_tanh, beside(x, cpu_gelu_tanh(x), exact_gelu_tanh((double)x)), x);
     }
     check("exp", &of_exp, 1.5);
@@ -66,6 +68,7 @@ static void errors_are_what_the_header_says(void **state) {
     check("erf", &of_erf, 2);
     check("gelu", &of_gelu, 1);
     check("gelu_tanh", &of_gelu_tanh, 1);
+    check("quick_gelu", &of_quick_gelu, 1);
 }
 
 static void ends_and_nan_are_right(void **state) {
@@ -76,7 +79,7 @@ static void ends_and_nan_are_right(void **state) {
     assert_true(cpu_tanh(INFINITY) == 1.0f && cpu_tanh(-INFINITY) == -1.0f && cpu_erf(INFINITY) == 1.0f && cpu_erf(-INFINITY) == -1.0f);
     assert_true(cpu_tanh(-0.0f) == 0.0f && cpu_erf(-0.0f) == 0.0f && cpu_sigmoid(-INFINITY) == 0.0f && cpu_sigmoid(INFINITY) == 1.0f);
     assert_true(isnan(cpu_exp(NAN)) && isnan(cpu_tanh(NAN)) && isnan(cpu_erf(NAN)) && isnan(cpu_sigmoid(NAN)) && isnan(cpu_silu(NAN)));
-    assert_true(isnan(cpu_gelu(NAN)) && isnan(cpu_gelu_tanh(NAN)) && isnan(cpu_relu(NAN)));
+    assert_true(isnan(cpu_gelu(NAN)) && isnan(cpu_gelu_tanh(NAN)) && isnan(cpu_quick_gelu(NAN)) && isnan(cpu_relu(NAN)));
     assert_true(cpu_relu(-1.0f) == 0.0f && cpu_relu(2.0f) == 2.0f);
 }
 

@@ -137,7 +137,7 @@ static ir_value *rotary(generator *g, ir_value *x, ir_value *cosine, ir_value *s
 }
 
 static ir_value *linear(generator *g, ir_value *x, ir_value *weight, ir_value *vector) {
-    const op_id activations[] = {OP_relu, OP_silu, OP_gelu, OP_gelu_tanh, OP_tanh, OP_sigmoid};
+    const op_id activations[] = {OP_relu, OP_silu, OP_gelu, OP_gelu_tanh, OP_quick_gelu, OP_tanh, OP_sigmoid};
     op_attr bt = op_set_bool(OP_ATTR_bt, pick(g, 2));
     ir_value *y = NULL;
     if (g->status != DW_OK) return NULL;

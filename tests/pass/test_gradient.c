@@ -368,6 +368,7 @@ static const kink kinks[] = {
     {"take f64[3] i64[4] axis=0 frozen=1 column=1:0:0 column=1:1:1 column=1:2:1 column=1:3:0", {{1, 2, 3}}, {{2, 0, 0}}},
     {"gelu f64[3]", {{0, -40, 40}}, {{0.5, 0, 1}}},
     {"gelu_tanh f64[4]", {{0, -40, 40, 1e4}}, {{0.5, 0, 1, 1}}},
+    {"quick_gelu f64[4]", {{0, -800, 800, -0.0}}, {{0.5, 0, 1, 0.5}}},
 };
 
 static void check_kink(checking *k, const kink *of) {

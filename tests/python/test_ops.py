@@ -22,7 +22,7 @@ def close(a, b, bound=1e-6):
 
 
 @pytest.mark.parametrize("activation, function", [("none", lambda x: x), ("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu), ("tanh", torch.tanh),
-                                                  ("sigmoid", torch.sigmoid), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"))])
+                                                  ("sigmoid", torch.sigmoid), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")), ("quick_gelu", lambda x: x * torch.sigmoid(1.702 * x))])
 def test_gemm(activation, function):
     assert close(dw.ops.gemm(A, B, activation=activation), function(A @ B))
     assert close(dw.ops.gemm(A, B, BIAS, activation), function(A @ B + BIAS))

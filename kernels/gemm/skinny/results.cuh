@@ -9,7 +9,8 @@ INLINE float apply_step_to(int step, float y, float x) {
     case MATMUL_POST_add: return y + x;
     case MATMUL_POST_mul: return y * x;
     case MATMUL_POST_relu: return relu(y);
-    case MATMUL_POST_silu: return silu(y);
+    case MATMUL_POST_silu:
+    case MATMUL_POST_quick_gelu: return swish(y, swish_factor(step == MATMUL_POST_quick_gelu));
     case MATMUL_POST_gelu: return gelu(y);
     case MATMUL_POST_gelu_tanh: return gelu_tanh(y);
     case MATMUL_POST_tanh: return tanh_exp(y);

@@ -33,7 +33,8 @@ INLINE f32_pair relu_pair(f32_pair y) {
     return pair_of_f32(relu(of.x), relu(of.y));
 }
 INLINE f32_pair sigmoid_pair(f32_pair y) { return rcp_pair(add_f32x2(both(1), ex2_pair(mul_f32x2(y, both(-1.44269504f))))); }
-INLINE f32_pair silu_pair(f32_pair y) { return mul_f32x2(y, sigmoid_pair(y)); }
+INLINE f32_pair swish_pair(f32_pair y, float factor) { return mul_f32x2(y, rcp_pair(add_f32x2(both(1), ex2_pair(mul_f32x2(y, both(factor)))))); }
+INLINE f32_pair silu_pair(f32_pair y) { return swish_pair(y, swish_factor(false)); }
 INLINE f32_pair tanh_pair(f32_pair y) { return fma_f32x2(both(-2), rcp_pair(add_f32x2(both(1), ex2_pair(mul_f32x2(y, both(2.88539008f))))), both(1)); }
 INLINE f32_pair gelu_tanh_pair(f32_pair y) {
     const f32_pair u = fma_f32x2(mul_f32x2(y, y), both(-0.10294324f), both(-2.30220820f));
@@ -62,7 +63,12 @@ INLINE void add_each(float *values, const float *x) { EACH_PAIR_OF_COLUMNS put_p
 INLINE void activate(int step, float *values) {
     switch (step) {
     case MATMUL_POST_relu: EACH_BY(relu);
-    case MATMUL_POST_silu: EACH_BY(silu);
+    case MATMUL_POST_silu:
+    case MATMUL_POST_quick_gelu: {
+        const float factor = swish_factor(step == MATMUL_POST_quick_gelu);
+        EACH_PAIR_OF_COLUMNS put_pair(values, i, swish_pair(pair_at(values, i), factor));
+        break;
+    }
     case MATMUL_POST_gelu: EACH_BY(gelu);
     case MATMUL_POST_gelu_tanh: EACH_BY(gelu_tanh);
     case MATMUL_POST_tanh: EACH_BY(tanh);

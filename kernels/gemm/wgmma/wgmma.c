@@ -100,8 +100,8 @@ static int64_t units_at_a_time(const wgmma_tile *t, int multiprocessors) {
 /* Microseconds that a step takes of a tile whose threads hold 128 values each: bias, relu, gelu and swiglu as measured (bench/results/h200/matmul.md), what
  * reads a whole operand as in models' runs (bench/results/h200/models.md), the others by their instructions. */
 static const double step_us[OP_POST_COUNT] = {
-    [OP_POST_bias] = 0.3, [OP_POST_add] = 7.7, [OP_POST_mul] = 7.7, [OP_POST_relu] = 0.9, [OP_POST_silu] = 2, [OP_POST_gelu] = 2.4, [OP_POST_gelu_tanh] = 2.4, [OP_POST_tanh] = 2,
-    [OP_POST_sigmoid] = 1.8, [OP_POST_swiglu] = 0.3, [OP_POST_geglu] = 0.5, [OP_POST_geglu_tanh] = 0.5,
+    [OP_POST_bias] = 0.3, [OP_POST_add] = 7.7, [OP_POST_mul] = 7.7, [OP_POST_relu] = 0.9, [OP_POST_silu] = 2, [OP_POST_gelu] = 2.4, [OP_POST_gelu_tanh] = 2.4, [OP_POST_quick_gelu] = 2,
+    [OP_POST_tanh] = 2, [OP_POST_sigmoid] = 1.8, [OP_POST_swiglu] = 0.3, [OP_POST_geglu] = 0.5, [OP_POST_geglu_tanh] = 0.5,
 };
 
 /* A post list: all of it, and what of it is arithmetic rather than waiting for operands. */

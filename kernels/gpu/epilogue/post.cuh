@@ -5,7 +5,7 @@
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/gpu/epilogue/post.h"
 
-DEVICE float post_silu(float y) { return y / (1 + expf(-y)); }
+DEVICE float post_swish(float y, float scale) { return y / (1 + expf(-scale * y)); }
 DEVICE float post_gelu(float y) { return y * (1 + erff(y * 0.70710678118654752440f)) / 2; }
 DEVICE float post_gelu_tanh(float y) { return y * (1 + tanhf(0.79788456080286535588f * (y + 0.044715f * y * y * y))) / 2; }
 DEVICE float post_relu(float y) { return y < 0 ? 0 : y; }
@@ -16,12 +16,13 @@ DEVICE float post_value(int step, float y, float x) {
     case POST_add: return y + x;
     case POST_mul: return y * x;
     case POST_relu: return post_relu(y);
-    case POST_silu: return post_silu(y);
+    case POST_silu:
+    case POST_quick_gelu: return post_swish(y, step == POST_silu ? 1 : 1.702f);
     case POST_gelu: return post_gelu(y);
     case POST_gelu_tanh: return post_gelu_tanh(y);
     case POST_tanh: return tanhf(y);
     case POST_sigmoid: return 1 / (1 + expf(-y));
-    case POST_swiglu: return post_silu(y) * x;
+    case POST_swiglu: return post_swish(y, 1) * x;
     case POST_geglu: return post_gelu(y) * x;
     case POST_geglu_tanh: return post_gelu_tanh(y) * x;
     default: return post_relu(y) * x;   /* reglu */

@@ -3,10 +3,11 @@
  *
  *     silu       y = x * s,              z = x
  *     gelu_tanh  y = x * s,              z = 2 sqrt(2 / pi) (x + 0.044715 x^3)
+ *     quick_gelu y = x * s,              z = 1.702 x
  *     gelu       y = x/2 + x/2 * erf(z), z = x / sqrt 2
  *
  * in whatever order the sums, products, powers and quotients are written. Where they round to x's own format in between, as bf16 modules do, the one op does not: it is nearer to the function.
- * Other factors (the 1.702 of quick GELU) match nothing. */
+ * Other factors match nothing. */
 #include "pass/fuse/fuse.h"
 
 #include <math.h>
@@ -137,6 +138,7 @@ static op_id kind_of(op_id op, const double *z) {
     if (op == OP_erf) return is_polynomial(w, sqrt(0.5), 0.0) ? OP_gelu : OP_COUNT;
     double c = 2.0 * 0.79788456080286535588;
     if (is_polynomial(w, 1.0, 0.0)) return OP_silu;
+    if (is_polynomial(w, 1.702, 0.0)) return OP_quick_gelu;
     return is_polynomial(w, c, c * 0.044715) ? OP_gelu_tanh : OP_COUNT;
 }
 

@@ -19,8 +19,13 @@ def slope_of(function):
     return slope
 
 
+def quick_gelu(x):
+    return x * torch.sigmoid(1.702 * x)
+
+
 OTHERWISE = {
     "silu_slope": slope_of(F.silu), "gelu_slope": slope_of(F.gelu), "gelu_tanh_slope": slope_of(lambda x: F.gelu(x, approximate="tanh")),
+    "quick_gelu": quick_gelu, "quick_gelu_slope": slope_of(quick_gelu),
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floordiv": torch.floor_divide,
 }
 
@@ -60,7 +65,7 @@ def pointwise():
     c.add("isnan", [integers(0, 2, 3)], torch.zeros(3, dtype=torch.bool))
     c.note("slopes where squares leave fp32's range, which are 0 or 1")
     ends = torch.tensor([1e14, -1e14, 1e20, -1e20, 1e38, -1e38])
-    for name in ("silu_slope", "gelu_slope", "gelu_tanh_slope"):
+    for name in ("silu_slope", "gelu_slope", "gelu_tanh_slope", "quick_gelu_slope"):
         c.add(name, [ends], of_torch(name)(ends.double()).float())
     begin("not")
     c.add("not", [torch.tensor([True, False])], torch.tensor([False, True]))

@@ -33,7 +33,7 @@ def matmul():
     half = normal(3, 3)
     steps = {
         "bias": ([bias], z), "add": ([full], y + full.double()), "mul": ([full], y * full.double()), "relu": ([], y.relu()), "silu": ([], F.silu(y)),
-        "gelu": ([], F.gelu(y)), "gelu_tanh": ([], F.gelu(y, approximate="tanh")), "tanh": ([], y.tanh()), "sigmoid": ([], y.sigmoid()),
+        "gelu": ([], F.gelu(y)), "gelu_tanh": ([], F.gelu(y, approximate="tanh")), "quick_gelu": ([], y * torch.sigmoid(1.702 * y)), "tanh": ([], y.tanh()), "sigmoid": ([], y.sigmoid()),
         "swiglu": ([], F.silu(y[:, :3]) * y[:, 3:]), "geglu": ([], F.gelu(y[:, :3]) * y[:, 3:]),
         "geglu_tanh": ([], F.gelu(y[:, :3], approximate="tanh") * y[:, 3:]), "reglu": ([], y[:, :3].relu() * y[:, 3:]),
         "bias,gelu": ([bias], F.gelu(z)), "bias,add": ([bias, full], z + full.double()), "bias,swiglu": ([bias], F.silu(z[:, :3]) * z[:, 3:]),
