@@ -6,10 +6,10 @@
 
 /* ---- the ring ---- */
 
-/* rows x cols, cols a multiple of 64, in columns of 64. */
+/* rows x cols, in columns of 64. */
 INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int rows, int cols, int row, int head, int batch, uint64_t cache) {
 #pragma unroll
-    for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
+    for (int i = 0; i < chunks_of(cols); i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
 }
 
 /* rows of q, or of k, as wide as they are. */

@@ -9,7 +9,7 @@
  * Tiles have an order (tile_at), longer ones first; a thread block's first has its number, and the next ones go to whoever asks first. The queries of a tile see intervals of keys that move with
  * them: a warpgroup skips the blocks of the tile that none of its queries sees.
  *
- * Registers: two warpgroups 24 (loads) and 240, three 32 and 160. Speed: README.md. */
+ * Registers: two warpgroups 24 (loads) and 240, three 32 and 160; where several thread blocks stay on a multiprocessor all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_PERSISTENT_CUH
 #define KERNELS_ATTENTION_WGMMA_PERSISTENT_CUH
 
@@ -43,6 +43,10 @@ INLINE block_range blocks_of(const attention_wgmma_arguments *g, const attention
     return range;
 }
 
+/* Where all queries see all keys, the last block of keys, which may have few, goes first: what a tile begins with is code of its own, which leaves out the powers of 2 of keys that are not there. Entries with blocks of
+ * 128 keys do not have it. */
+INLINE bool has_last_first(const attention_shape s) { return s.scores == ATTENTION_PLAIN && s.keys < 128; }
+
 /* A tile and its blocks go to the warpgroups beside its queries, so that one thread finds them. */
 INLINE void store_work(attention_smem m, int stage, attention_tile tile, block_range range) {
     st_shared_u32x4(m.work + stage * ATTENTION_WORK_BYTES, make_uint4((uint32_t)tile.batch, (uint32_t)tile.head, (uint32_t)tile.first, 0));
@@ -73,7 +77,7 @@ INLINE void load_key_part(const attention_wgmma_arguments *g, const attention_sh
     ring_next(turn, s.stages);
 }
 INLINE void load_value_part(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, ring_turn *turn, int block, int head, int batch) {
-    const int bytes = s.keys * s.value_width * 2;
+    const int bytes = s.keys * value_row_bytes(s);
     ring_wait_empty(m.v_ring, *turn);
     const uint32_t full = ring_expect_full(m.v_ring, *turn, bytes);
     load_tile((const tensor_map *)g->map_v, m.v + turn->stage * bytes, full, s.keys, s.value_width, block * s.keys, head, batch, TMA_EVICT_LAST);
@@ -91,7 +95,8 @@ INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape
         const attention_tile tile = tile_at(g, s, number);
         const block_range range = blocks_of(g, s, tile.first, rows);
         const int head = tile.head / (int)g->call.shared_heads;
-        if (range.begin < range.end) load_key_part(g, s, m, &k_turn, range.begin, head, tile.batch);
+        const bool turned = has_last_first(s) && g->last_first != 0;
+        if (range.begin < range.end) load_key_part(g, s, m, &k_turn, turned ? range.end - 1 : range.begin, head, tile.batch);
         ring_wait_empty(m.q_ring, q_turn);
         store_work(m, q_turn.stage, tile, range);
         const uint32_t full = ring_expect_full(m.q_ring, q_turn, q_bytes);
@@ -100,8 +105,9 @@ INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape
 #pragma unroll 1
         for (int block = range.begin; block < range.end; block++) {
             if (block == range.end - 1) answer = ask_tile(g);   /* the answer comes while the last block's loads wait for room */
-            if (block > range.begin) load_key_part(g, s, m, &k_turn, block, head, tile.batch);
-            load_value_part(g, s, m, &v_turn, block, head, tile.batch);
+            const int at = !turned ? block : block == range.begin ? range.end - 1 : block - 1;
+            if (block > range.begin) load_key_part(g, s, m, &k_turn, at, head, tile.batch);
+            load_value_part(g, s, m, &v_turn, at, head, tile.batch);
         }
     }
     store_end(m, q_turn);
@@ -175,7 +181,7 @@ INLINE void skip_blocks(const attention_shape s, attention_smem m, attention_tur
 /* The last values of a tile; nothing is multiplied beside them in this warpgroup. */
 INLINE void add_last(const attention_shape s, attention_smem m, attention_turns *turns, const uint32_t *weights, float *sums) {
     ring_wait_full(m.v_ring, turns->v);
-    add_values(s, sums, weights, m.v + turns->v.stage * s.keys * s.value_width * 2);
+    add_values(s, sums, weights, m.v + turns->v.stage * s.keys * value_row_bytes(s));
     wgmma_wait(0);
     release(m.v_ring, turns->v);
     ring_next(&turns->v, s.stages);
@@ -203,17 +209,43 @@ INLINE void scale_sums(const attention_shape s, const attention_rows *rows, floa
     for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
 }
 
+/* As soften, of a block with `left` keys; those behind them have no weight. */
+enum { PART_KEYS = 16 };
+
+INLINE void soften_some(const attention_shape s, const attention_exponents *exponents, attention_rows *rows, int left, float *scores) {
+    float sums[2] = {0, 0};
+#pragma unroll
+    for (int part = 0; part * PART_KEYS < s.keys; part++) {
+        const bool is_there = agreed(part * PART_KEYS < left);
+#pragma unroll
+        for (int j = 0; j < PART_KEYS / 2; j++) {
+            const int i = part * PART_KEYS / 2 + j;
+            if (is_there) {
+                scores[i] = ex2(fmaf(scores[i], exponents->unit[i >> 1 & 1], -exponents->shift[i >> 1 & 1]));
+                sums[i >> 1 & 1] += scores[i];
+            } else {
+                scores[i] = 0;
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sums[half]);
+}
+
 /* sums [64, value_width] of this warpgroup's queries over the blocks that they see, in registers. */
 INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const warp_view *view, attention_walk *walk, int end, attention_turns *turns, int group,
                           attention_rows *rows, float *sums) {
-    const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * s.value_width * 2;
+    const int k_bytes = s.keys * row_bytes(s), v_bytes = s.keys * value_row_bytes(s);
     const uint32_t q = m.q + turns->q.stage * s.groups * 64 * row_bytes(s) + group * 64 * ROW_BYTES;
     float scores[64];
     uint32_t weights[32];
     attention_exponents exponents;
+    const bool turned = has_last_first(s) && agreed(g->last_first != 0);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     if (wait_keys(g, s, m, rows, walk, end, turns)) {
+        const int begin = walk->block;
+        if (turned) walk->block = --end;
         if (s.codes) begin_key_scales(g, s, rows, tile, walk->block);
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + turns->k.stage * k_bytes);
@@ -223,9 +255,10 @@ INLINE void attend_blocks(const attention_wgmma_arguments *g, const attention_sh
         ring_next(&turns->k, s.stages);
         if (s.codes) take_key_scale(g, s, rows, walk->block);
         score_block(g, s, m, view, walk, rows, scores, &exponents);
-        soften(s, &exponents, rows, scores);
+        if (has_last_first(s)) soften_some(s, &exponents, rows, turned ? (int)g->call.keys - end * s.keys : s.keys, scores);
+        else soften(s, &exponents, rows, scores);
         pack_weights(s, scores, weights);
-        walk->block++, walk->index++;
+        walk->block = turned ? begin : walk->block + 1, walk->index++;
 #pragma unroll 1
         for (bool more = wait_keys(g, s, m, rows, walk, end, turns); more; more = wait_keys(g, s, m, rows, walk, end, turns)) {
             order_wait(s, group);
@@ -313,12 +346,12 @@ INLINE void attention_persistent(const attention_wgmma_arguments *g, const atten
     grid_wait();
     if (role == s.groups) {
         if (s.groups == 3) setmaxnreg_dec(32);
-        else setmaxnreg_dec(24);
+        else if (s.blocks == 1) setmaxnreg_dec(24);
         if (has_notes(s) && threadIdx.x / 32 == 4 * s.groups) load_seen_tiles(g, s, m);
         if (!has_notes(s) && threadIdx.x / 32 == 4 * s.groups && elect_one()) load_tiles(g, s, m);
     } else {
         if (s.groups == 3) setmaxnreg_inc(160);
-        else setmaxnreg_inc(240);
+        else if (s.blocks == 1) setmaxnreg_inc(240);
         make_tiles(g, s, m, role);
     }
 }

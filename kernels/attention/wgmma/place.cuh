@@ -12,7 +12,7 @@
 
 enum { ROW_BYTES = 128, CHUNK_COLS = 64 };
 
-/* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
+/* The constants of an entry; everything in here is known to the compiler. width, value_width: that products take; rows in smem are filled up to multiples of 64. */
 typedef struct attention_shape {
     int element, groups, width, value_width, keys, stages, q_stages, blocks;
     int scores;                   /* ATTENTION_PLAIN, _MASKED, _KEYS, _TILED, _CAPPED, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
@@ -37,8 +37,10 @@ INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MA
 /* The arguments of an entry whose q and k are codes. */
 INLINE const attention_codes_arguments *codes_of(const attention_wgmma_arguments *g) { return (const attention_codes_arguments *)g; }
 INLINE const attention_blocks *blocks_of(const attention_wgmma_arguments *g) { return &((const attention_cached_arguments *)g)->blocks; }
-/* Bytes of a row of q or k: codes fill up a row of the swizzle. */
-INLINE int row_bytes(const attention_shape s) { return s.codes ? ROW_BYTES : s.width * 2; }
+/* Bytes of a row of q or k: codes fill up a row of the swizzle; of a row of v, or of results. */
+INLINE int chunks_of(const int cols) { return (cols + CHUNK_COLS - 1) / CHUNK_COLS; }
+INLINE int row_bytes(const attention_shape s) { return s.codes ? ROW_BYTES : chunks_of(s.width) * ROW_BYTES; }
+INLINE int value_row_bytes(const attention_shape s) { return chunks_of(s.value_width) * ROW_BYTES; }
 /* Are a row's scores products times the scale, rather than products? */
 INLINE bool is_scaled(const attention_shape s) { return s.scores != ATTENTION_PLAIN && s.scores != ATTENTION_MASKED; }
 /* Bytes of what comes beside a block's keys and is read behind their product: a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED); of keys and values in fp8_1x128 the scales of keys, [keys], and of values. */

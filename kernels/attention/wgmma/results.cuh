@@ -58,10 +58,11 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
 INLINE void stage_rows(const int element, const attention_shape s, attention_smem m, int first_row, const float *sums) {
     const int lane = threadIdx.x % 32, to_row = first_row + lane % 16;
 #pragma unroll
-    for (int i = 0; i < s.value_width / 16; i++) {
+    for (int i = 0; i < chunks_of(s.value_width) * CHUNK_COLS / 16; i++) {   /* behind the last column zeros: a box of TMA is read as a whole */
         const float *x = sums + 8 * i;
         const uint32_t at = m.out + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
-        stmatrix_x4(at, pack_pair(element, x[0], x[1]), pack_pair(element, x[2], x[3]), pack_pair(element, x[4], x[5]), pack_pair(element, x[6], x[7]));
+        if (16 * i >= s.value_width) stmatrix_x4(at, 0, 0, 0, 0);
+        else stmatrix_x4(at, pack_pair(element, x[0], x[1]), pack_pair(element, x[2], x[3]), pack_pair(element, x[4], x[5]), pack_pair(element, x[6], x[7]));
     }
 }
 
@@ -153,7 +154,7 @@ INLINE bool divide(const attention_wgmma_arguments *g, const attention_shape s, 
 /* Staged rows from `first` on to memory: as many as the map has boxes for. By one thread. */
 INLINE void store_staged(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int first) {
 #pragma unroll
-    for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
+    for (int i = 0; i < chunks_of(s.value_width); i++)
         tma_store_4d((const tensor_map *)g->map_out, m.out + i * (s.groups * 64 * ROW_BYTES) + first * ROW_BYTES, i * CHUNK_COLS, tile.first + first, tile.head, tile.batch);
     tma_commit();
 }

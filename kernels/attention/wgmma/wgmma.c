@@ -48,17 +48,17 @@ typedef struct entry_kind {
     bool stays, quantised, walks;   /* walks: by rows, positions and pages, although thread blocks stay */
 } entry_kind;
 
-/* The first that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
-static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
+/* The first behind `before` (NULL: of all) that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
+static const wgmma_entry *next_entry(const op_call *call, entry_kind kind, const wgmma_entry *before) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
     const bool has_pages = op_operand(call, ATTENTION_TABLE) != NULL;
-    for (size_t i = 0; i < COUNT_OF(entries); i++) {
-        const wgmma_entry *e = &entries[i];
+    for (const wgmma_entry *e = before == NULL ? entries : before + 1; e < entries + COUNT_OF(entries); e++) {
         const bool is_kind = e->scores == kind.scores && e->stays == kind.stays && e->quantised == kind.quantised && (e->paged || !(has_pages || kind.walks));
         if (e->format == q->format && e->keys_format == k->format && is_kind && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
     }
     return NULL;
 }
+static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) { return next_entry(call, kind, NULL); }
 
 /* ---- what is taken ---- */
 
@@ -102,6 +102,8 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
  * Those of general entries are of biases by query, of capped ones of one causal call each on an H100. Not measured: 256 wide but plain and capped. width: of heads at most. */
 typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
+/* Of its column stays: one thread block to a multiprocessor stays, or several. */
+enum { ONE_STAYS = 1, SEVERAL_STAY = 2 };
 /* Where keys and values are in blocks, so much of the share of plain ones: measured on an H200 (bench/results/h200/attention.md), of heads of 64 in fp8_1x128 alone. */
 static const double cached_shares[] = {[CACHED_NOT] = 1, [CACHED_E4M3] = 0.54, [CACHED_MXFP8] = 0.51, [CACHED_NVFP4] = 0.51};
 #define NARROW_CACHED_SHARE 0.63     /* 204 us where bf16 took 132 */
@@ -109,10 +111,11 @@ static const tile_rate tile_rates[] = {
     {ATTENTION_PLAIN, 0, 64, 0.598, 0.95, 2.8},
     {ATTENTION_PLAIN, 0, 192, 0.89, 4.1, 4.5},
     {ATTENTION_PLAIN, 0, 256, 0.75, 3.1, 0},
-    {ATTENTION_PLAIN, 1, 64, 0.702, 1.1, 2.8},
-    {ATTENTION_PLAIN, 1, 128, 0.896, 1.85, 4.5},
-    {ATTENTION_MASKED, 1, 64, 0.67, 1.6, 2.8},
-    {ATTENTION_MASKED, 1, 128, 0.88, 5, 0},
+    {ATTENTION_PLAIN, ONE_STAYS, 64, 0.702, 1.1, 2.8},
+    {ATTENTION_PLAIN, ONE_STAYS, 128, 0.896, 1.85, 4.5},
+    {ATTENTION_PLAIN, SEVERAL_STAY, 64, 0.633, 0.61, 2.8},
+    {ATTENTION_MASKED, ONE_STAYS, 64, 0.67, 1.6, 2.8},
+    {ATTENTION_MASKED, ONE_STAYS, 128, 0.88, 5, 0},
     {ATTENTION_KEYS, 0, 64, 0.48, 1.1, 2.8},
     {ATTENTION_KEYS, 0, 192, 0.7, 5, 0},
     {ATTENTION_KEYS, 0, 256, 0.75, 5, 0},
@@ -132,7 +135,8 @@ static const tile_rate tile_rates[] = {
 
 static const tile_rate *rate_of(const wgmma_entry *e) {
     const tile_rate *rate = tile_rates;
-    while (rate->scores != e->scores || rate->stays != e->stays || rate->width < e->width) rate++;
+    const int stays = !e->stays ? 0 : e->blocks == 1 ? ONE_STAYS : SEVERAL_STAY;
+    while (rate->scores != e->scores || rate->stays != stays || rate->width < e->width) rate++;
     return rate;
 }
 
@@ -148,7 +152,7 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     const double share = rate->share * (e->cached != CACHED_NOT && e->width <= 64 ? NARROW_CACHED_SHARE : cached_shares[e->cached]), steady_s = flops / (share * chip_flops(chip, has_codes(e) ? DW_FORMAT_bf16 : e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
     const double uneven_s = e->stays && causal && all > chip->units ? UNEVEN_SHARE * blocks * block_s : 0;
-    if ((e->stays || e->blocks == 1) && !causal) waves = ceil(waves);
+    if (e->blocks == 1 && !causal) waves = ceil(waves);
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles) + (e->groups * 64 % e->keys != 0 ? 0.5 : 0);   /* tiles of a block and a half end in the middle of one */
     const double bytes = e->cached != CACHED_NOT ? CACHED_BITS(e->cached) / 8.0 * (e->width + e->value_width) : 2.0 * ((has_codes(e) ? e->width / 2 : e->width) + e->value_width);   /* of a key and a value */
     const double read_s = bytes * (double)(cache->rows * cache->heads * cache->slots) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
@@ -210,17 +214,33 @@ static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     return tile_seconds(run->chip, e, call->in[ATTENTION_Q], &cache, op_operand(call, ATTENTION_ROW) != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
 
-/* The entry whose thread blocks stay, where a tile's place says what its queries see: without rows, positions and pages, and with no more than a bool mask of keys. Tiles of three warpgroups are for more of them than
- * multiprocessors; not with windows, where they were not measured, nor of a causal head that is one tile. NULL: none. */
+/* Several to a multiprocessor: short tiles, each of which reads all keys from L2 for its 64 queries. Past more keys than so many that bounds them: 2,048 keys of 8 x 32 heads took 591 us where three warpgroups took 532. */
+enum { SHORT_KEYS = 1024 };
+
+/* Does the entry, whose thread blocks stay, pay? Tiles of three warpgroups are for more of them than multiprocessors; not with windows, where they were not measured, nor of a causal head that is one tile. Several thread blocks to a
+ * multiprocessor stay for more tiles than they are: fewer took up to a tenth longer than where each thread block makes one. */
+static bool may_stay(const kernel_run *run, const wgmma_entry *e, const op_attention_view *view) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const bool slides = view->ahead > 0 || view->window > 0, moves = view->causal || slides;
+    const bool is_band = view->window > 0 && (view->causal || view->ahead > 0) && view->window < view->slots - view->ahead;
+    const int64_t tiles = tiles_of(&run->call, e), all = tiles * q->dims[0] * q->dims[1], seen = is_band ? view->window + view->ahead : view->slots;
+    if (e->blocks > 1) return seen <= SHORT_KEYS && all > run->chip->units * e->blocks;
+    const bool large = e->groups * 64 > e->keys;
+    return !large || (all > run->chip->units && !slides && !(moves && tiles == 1));
+}
+
+/* The entry whose thread blocks stay, where a tile's place says what its queries see: without rows, positions and pages, and with no more than a bool mask of keys. That of the least estimate; NULL: none. */
 static const wgmma_entry *find_staying(const kernel_run *run, int scores) {
     const op_call *call = &run->call;
     const bool masked = scores == ATTENTION_KEYS && op_operand(call, ATTENTION_BIAS) == NULL;
+    const entry_kind kind = {masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false, false};
+    const wgmma_entry *best = NULL;
     op_attention_view view;
     if (run->invariant || (scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
-    const wgmma_entry *e = find_entry(call, (entry_kind){masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false, false});
-    const bool slides = view.ahead > 0 || view.window > 0, moves = view.causal || slides, large = e != NULL && e->groups * 64 > e->keys;
-    if (large && tiles_of(call, e) * call->in[ATTENTION_Q]->dims[0] * call->in[ATTENTION_Q]->dims[1] <= run->chip->units) return NULL;
-    return moves && (masked || (large && (slides || tiles_of(call, e) == 1))) ? NULL : e;
+    if (masked && (view.causal || view.ahead > 0 || view.window > 0)) return NULL;
+    for (const wgmma_entry *e = find_entry(call, kind); e != NULL; e = next_entry(call, kind, e))
+        if (!e->paged && may_stay(run, e, &view) && (best == NULL || entry_seconds(run, e) < entry_seconds(run, best))) best = e;
+    return best;
 }
 
 /* Can pages be loaded a block of keys, or a part of one, at a time? */
@@ -268,10 +288,13 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 
 /* ---- the launch ---- */
 
+/* Rows in shared memory are filled up to boxes of TMA. */
+static int filled(int cols) { return (cols + 63) / 64 * 64; }
+
 static uint32_t shared_bytes(const wgmma_entry *e) {
     const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_CAPPED && e->scores != ATTENTION_GENERAL;
-    const int rows = e->groups * 64, width = has_codes(e) ? ATTENTION_CODES_WIDTH / 2 : e->width, results = rows * e->value_width, queries = e->q_stages * rows * width;
-    const int over = e->stays ? queries + results : queries > results ? queries : results, operands = over + e->stages * e->keys * (width + e->value_width);
+    const int rows = e->groups * 64, width = has_codes(e) ? ATTENTION_CODES_WIDTH / 2 : filled(e->width), value_width = filled(e->value_width), results = rows * value_width, queries = e->q_stages * rows * width;
+    const int over = e->stays ? queries + results : queries > results ? queries : results, operands = over + e->stages * e->keys * (width + value_width);
     const int codes = e->cached == CACHED_NOT ? 0 : CACHED_BUFFERS * (CACHED_CODE_BYTES(e->cached, e->keys, e->width) + CACHED_SCALE_BYTES(e->cached, e->keys, e->width)) + e->stages * CACHED_FACTOR_BYTES(e->cached, e->keys);
     const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
     const int views = (e->stays && e->paged ? ATTENTION_VIEW_STAGES : e->stays ? 0 : 1) * (rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES);
@@ -293,6 +316,7 @@ static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t head
     g->tiles = (int32_t)tiles;
     g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
+    g->last_first = !p->causal && p->ahead <= 0 && p->window <= 0;
 }
 
 static const char *takes_pages(const op_call *call, const wgmma_entry *e, text *why) {
@@ -390,7 +414,7 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     take_lse(&launch, run, g);
     if (e->stays) cuda_slot(&launch, KERNEL_SLOT_COUNTERS, 0, &g->counter, 0);
     take_tiles(run, e, heads, tiles, g);
-    cuda_grid(&launch, e->stays && heads * tiles > run->chip->units ? run->chip->units : heads * tiles, 1, 1);
+    cuda_grid(&launch, e->stays && heads * tiles > run->chip->units * e->blocks ? run->chip->units * e->blocks : heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)(e->cached != CACHED_NOT ? ATTENTION_CACHED_THREADS(e->groups) : ATTENTION_THREADS(e->groups, e->blocks));
     launch.overlaps = true;
     launch.shared_bytes = shared_bytes(e);

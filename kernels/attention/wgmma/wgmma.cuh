@@ -48,12 +48,12 @@ INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attentio
 }
 
 INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
-    const int rows = s.groups * 64, views = view_stages(s), results = rows * s.value_width * 2, queries = s.q_stages * rows * row_bytes(s);
+    const int rows = s.groups * 64, views = view_stages(s), results = rows * value_row_bytes(s), queries = s.q_stages * rows * row_bytes(s);
     attention_smem m;
     m.q = base;
     m.k = m.q + (s.stays || queries > results ? queries : results);
     m.v = m.k + s.stages * s.keys * row_bytes(s);
-    m.tiles = m.v + s.stages * s.keys * s.value_width * 2;
+    m.tiles = m.v + s.stages * s.keys * value_row_bytes(s);
     m.out = s.stays ? m.tiles : m.q;
     m.codes = m.tiles + s.stages * tile_bytes(s) + (s.stays ? results : 0);
     m.rows = m.codes + CACHED_BUFFERS * (buffer_bytes(s) + buffer_scale_bytes(s));

@@ -36,6 +36,7 @@ typedef struct attention_wgmma_arguments {
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;
+    int32_t last_first;           /* where thread blocks stay and has_last_first (persistent.cuh): all queries see all keys */
     uint64_t counter;             /* where thread blocks stay: of tiles that were asked for, 0 between launches */
 } attention_wgmma_arguments;
 
