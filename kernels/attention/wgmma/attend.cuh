@@ -20,6 +20,8 @@ INLINE void multiply_keys(const attention_shape s, float *scores, uint32_t q, ui
         SHAPE(64)
         SHAPE(128)
 #undef SHAPE
+        if (s.keys == 112 && s.element == ELEMENT_BF16) wgmma_n112_bf16(scores, a, b, step > 0);
+        if (s.keys == 112 && s.element == ELEMENT_F16) wgmma_n112_f16(scores, a, b, step > 0);
     }
     wgmma_commit();
 }
@@ -33,6 +35,7 @@ INLINE void add_values(const attention_shape s, float *sums, const uint32_t *wei
     if (s.value_width == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16_columns(sums, weights + 4 * step, b, 1);                \
     if (s.value_width == n && s.element == ELEMENT_F16) wgmma_n##n##_f16_columns(sums, weights + 4 * step, b, 1);
         SHAPE(64)
+        SHAPE(80)
         SHAPE(128)
         SHAPE(256)
 #undef SHAPE

@@ -6,7 +6,7 @@
 #include "kernels/attention/wgmma/wgmma.h"
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
-#include "kernels/gpu/ptx/wgmma.cuh"
+#include "kernels/gpu/ptx/wgmma_sizes.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/quantize/blocks_wgmma.cuh"
 
