@@ -325,7 +325,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
 
     ir: what ``capture`` gave, or a module or file to capture. hw: what ``probe`` gave (None: this machine), or the name of a chip such as "b200" to
     plan for it without running. precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as exported. precision_policy: by
-    layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs.
+    layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs. None: a batch of 1, and of other axes 128, or what the example had where that is more.
     kernels: kernels that must be taken, "matmul=matmul_f32_avx2". tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates. device: "cpu", "cuda:1" or a torch.device, where it runs and takes its inputs; None: where the
     module's weights are, the CPU for a file. invariant: on a GPU a text has the same bits beside any others and in any pieces, as on a CPU; explain() tells what that costs. mesh, shard: as ``optimize`` takes them: the model is cut over ranks, each of which calls this and the engine alike (docs/ranks.md). An engine of which something asked for cannot be had is an error."""
     from .placement import parse_device
@@ -336,7 +336,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     if hw is not None and not isinstance(hw, (Hardware, str)):
         raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
     options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, invariant, comm_of(mesh), shard)
-    region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
+    region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device), shapes=ir.shapes)
     if isinstance(hw, str):
         return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, generate=True, plan_only=True))
     region.session          # errors of planning and loading belong here, not to the first call

@@ -404,3 +404,26 @@ def test_prompts_longer_than_a_window():
     for _ in range(8):
         made = torch.cat([made, model(made, use_cache=False).logits[:, -1:].argmax(-1)], 1)
     assert torch.equal(engine.generate(ids, 8), made)
+
+
+class Ear(torch.nn.Module):
+    """Convolutions that shorten a sound, as those of wav2vec 2.0: of 128 samples nothing would be left."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Conv1d(1, 8, 10, 5), *(torch.nn.Conv1d(8, 8, 3, 2) for _ in range(4)), *(torch.nn.Conv1d(8, 8, 2, 2) for _ in range(2)))
+
+    def forward(self, sound):
+        return self.layers(sound[:, None])
+
+
+def test_plans_are_made_for_the_size_of_the_example():
+    def planned(engine):
+        return re.findall(r"(\w+=\d+) \(", re.search(r"^plan of a whole run at (.*): ", engine.explain(), re.MULTILINE)[1])
+    ir = dw.capture(Ear().eval(), torch.randn(2, 16000))
+    assert planned(dw.compile(ir)) == ["b=1", "s=16000"]
+    assert planned(dw.compile(ir, "b200")) == ["b=1", "s=16000"]
+    assert planned(dw.compile(ir, seq_len=4000)) == ["b=1", "s=4000"]
+    assert planned(dw.compile(dw.capture(Block(32, 2).eval(), torch.randn(2, 24, 32)))) == ["b=1", "s=128"]      # shorter ones say nothing of what comes
+    sound = torch.randn(3, 1000)
+    assert torch.allclose(dw.compile(ir)(sound), ir.model(sound), atol=1e-5)
