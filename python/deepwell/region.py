@@ -183,7 +183,8 @@ class Region:
         sizes = (self.bind(example) if example is not None else None) or {}
         if shapes:
             for position, (_, dims) in zip(self.positions, self.types):
-                sizes |= {dim: size for size, dim in zip(shapes[position][1:], dims[1:]) if dim in symbols and size > USUAL_SIZE}
+                first = 1 if len(dims) > 1 else 0       # a leading axis is the batch
+                sizes |= {dim: size for size, dim in zip(shapes[position][first:], dims[first:]) if dim in symbols and size > USUAL_SIZE}
         sizes |= {k: v for k, v in self.options.sizes.items() if k in symbols}
         for name, value in sizes.items():
             high = self.ranges.get(name, (0, None))[1]

@@ -11,6 +11,7 @@ static dw_status decode_instruction(sim_decoding *d) {
     const ptx_instruction *in = d->instruction;
     const char *why = NULL;
     d->form = NULL;
+    const size_t touched = d->decoder->touched_count, watched = d->code->watched_count;
     while ((d->form = sim_match(d, d->form, &matched)) != NULL) {
         d->op = decoder_add_op(d);
         if (d->op == NULL) return DW_NO_MEMORY;
@@ -32,6 +33,8 @@ static dw_status decode_instruction(sim_decoding *d) {
         if (d->why == NULL) return base_last_status(d->context);   /* the family said it */
         why = d->why;
         d->code->op_count = at - 1;
+        d->decoder->touched_count = touched;
+        d->code->watched_count = watched;
     }
     return sim_decode_fail(d, DW_UNSUPPORTED, "%s", why != NULL ? why : "no row of sim/isa/ptx.def describes this instruction or form");
 }

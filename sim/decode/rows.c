@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_WORDS = 1 << 24, SIZES = 5 };
+enum { MAX_WORDS = 1 << 22, MAX_WORK = 1 << 29, SIZES = 5 };
 
 #define NOWHERE UINT32_MAX
 
@@ -30,6 +30,7 @@ typedef struct sharing {
     uint64_t *in, *kept;       /* of each block, words of each: alive at its beginning; not written in it */
     span *spans;               /* of each register */
     bool *own;
+    size_t work;               /* words and registers looked at: beyond MAX_WORK it takes too long, and those that blocks pass on share nothing */
 } sharing;
 
 /* ---- blocks ---- */
@@ -82,6 +83,15 @@ static dw_status find_blocks(sharing *s) {
 
 typedef void visitor(sharing *s, uint32_t instruction, uint32_t reg, bool writes);
 
+/* Operands that their family passes over, as policies of caches are: nobody reads the rows, but a trace prints them. */
+static void walk_operand(sharing *s, visitor *visit, uint32_t instruction, const ptx_operand *o, const sim_use *uses, size_t count) {
+    bool is_noted = o->kind != PTX_OPERAND_REGISTER;
+    for (size_t u = 0; u < count && !is_noted; u++) is_noted = uses[u].reg == (uint32_t)o->reg;
+    if (!is_noted) visit(s, instruction, (uint32_t)o->reg, false);
+    for (int i = 0; i < o->count; i++) walk_operand(s, visit, instruction, &o->items[i], uses, count);
+    if (o->second != NULL) walk_operand(s, visit, instruction, o->second, uses, count);
+}
+
 /* All uses in the order of the instructions, and of each what it reads before what it writes. A write under a guard may leave the old value, so that it ends nothing: it is no write here. */
 static void walk_uses(sharing *s, visitor *visit) {
     const sim_use *uses = s->k->touched;
@@ -93,6 +103,8 @@ static void walk_uses(sharing *s, visitor *visit) {
         for (; at < s->k->touched_count && uses[at].instruction == i; at++) {
             if (!uses[at].writes) visit(s, i, uses[at].reg, false);
         }
+        const ptx_instruction *in = &s->f->instructions[i];
+        for (int o = 0; o < in->count; o++) walk_operand(s, visit, i, &in->operands[o], uses + first, at - first);
         for (size_t u = first; u < at; u++) {
             if (uses[u].writes) visit(s, i, uses[u].reg, true);
         }
@@ -139,6 +151,7 @@ static bool join(sharing *s, size_t b, uint32_t instruction) {
     uint64_t *in = s->in + b * s->words;
     const uint64_t *next = s->in + s->block_of[instruction] * s->words, *kept = s->kept + b * s->words;
     bool more = false;
+    s->work += s->words + 1;
     for (size_t i = 0; i < s->words; i++) {
         const uint64_t alive = in[i] | (next[i] & kept[i]);
         more |= alive != in[i];
@@ -149,14 +162,14 @@ static bool join(sharing *s, size_t b, uint32_t instruction) {
 
 static void flow_back(sharing *s) {
     bool more = true;
-    while (more) {
+    while (more && s->work <= MAX_WORK) {
         more = false;
-        for (size_t b = s->block_count; b-- > 0;) {
+        for (size_t b = s->block_count; b-- > 0 && s->work <= MAX_WORK;) {
             const uint32_t last = s->blocks[b].end - 1, *targets;
             uint32_t one;
             const size_t jumps = targets_of(s, last, &targets, &one);
             if (goes_on(s, last)) more |= join(s, b, last + 1);
-            for (size_t t = 0; t < jumps; t++) more |= join(s, b, targets[t]);
+            for (size_t t = 0; t < jumps && s->work <= MAX_WORK; t++) more |= join(s, b, targets[t]);
         }
     }
 }
@@ -164,18 +177,20 @@ static void flow_back(sharing *s) {
 /* Registers that are alive at the beginning of the instruction's block are so at this one, too: at that beginning, and where somebody jumps to it. */
 static void extend_alive(sharing *s, uint32_t instruction, uint32_t at) {
     const uint64_t *in = s->in + s->block_of[instruction] * s->words;
+    s->work += s->words + 1;
     for (size_t i = 0; i < s->words; i++) {
+        s->work += (size_t)__builtin_popcountll(in[i]);
         for (uint64_t left = in[i]; left != 0; left &= left - 1) extend(&s->spans[s->named[i * 64 + (size_t)__builtin_ctzll(left)]], at);
     }
 }
 
 static void extend_spans(sharing *s) {
-    for (size_t b = 0; b < s->block_count; b++) {
+    for (size_t b = 0; b < s->block_count && s->work <= MAX_WORK; b++) {
         const uint32_t last = s->blocks[b].end - 1, *targets;
         uint32_t one;
         const size_t jumps = targets_of(s, last, &targets, &one);
         extend_alive(s, last, s->blocks[b].first);
-        for (size_t t = 0; t < jumps; t++) {
+        for (size_t t = 0; t < jumps && s->work <= MAX_WORK; t++) {
             if (targets[t] < s->f->instruction_count) extend_alive(s, targets[t], last);
         }
     }
@@ -220,6 +235,11 @@ static dw_status give_rows(sharing *s) {
     return DW_OK;
 }
 
+/* It takes too long to find where registers are alive that blocks pass on: none of them shares. */
+static void keep_apart(sharing *s) {
+    for (size_t i = 0; i < s->count; i++) s->own[s->named[i]] = true;
+}
+
 static dw_status find_alive(sharing *s) {
     const size_t registers = s->f->register_count;
     TRY_NEW(s->spans, &s->arena, registers);
@@ -231,8 +251,8 @@ static dw_status find_alive(sharing *s) {
     walk_uses(s, note_span);
     walk_uses(s, note_reads);
     s->words = (s->count + 63) / 64;
-    if (s->words * s->block_count > MAX_WORDS) {   /* it would take too long: none of them shares */
-        for (size_t i = 0; i < s->count; i++) s->own[s->named[i]] = true;
+    if (s->words * s->block_count > MAX_WORDS) {
+        keep_apart(s);
         return DW_OK;
     }
     TRY_NEW(s->in, &s->arena, s->words * s->block_count + 1);
@@ -241,6 +261,7 @@ static dw_status find_alive(sharing *s) {
     walk_uses(s, note_alive);
     flow_back(s);
     extend_spans(s);
+    if (s->work > MAX_WORK) keep_apart(s);
     for (size_t i = 0; i < s->count; i++) {   /* read before it is written */
         if (s->in[i / 64] >> (i % 64) & 1) s->own[s->named[i]] = true;
     }

@@ -284,6 +284,8 @@ static bool change_global(sim_warp *w, const sim_op *op, int lane, const sim_pla
     return true;
 }
 
+enum { MOST_MEMBERS = 8 };
+
 /* rows: [count] results or SIM_NO_ROW, [count] values, and the row of c for cas. extra: members of the values. */
 static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
     size_t size = op->bytes, bytes = size * op->count, row = size < 2 ? 2 : size;
@@ -295,11 +297,12 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (op->small != SIM_MOD_exch && !sim_check_written(w, op, lane, &place, bytes, address)) return SIM_STOP;
         order_through(w);
         if (place.space == PTX_GLOBAL && !change_global(w, op, lane, &place, bytes, address)) return SIM_STOP;
+        uint8_t before[MOST_MEMBERS][16];      /* results may go to registers that hold further values */
         for (int k = 0; k < op->count; k++) {
-            uint8_t *at = place.bytes + (size_t)k * size, old_bytes[16];
+            uint8_t *at = place.bytes + (size_t)k * size;
             const uint8_t *value = (const uint8_t *)sim_row(w, op->rows[op->count + k]) + (size_t)lane * row;
             uint64_t old = 0, b = 0;
-            memcpy(old_bytes, at, size);
+            memcpy(before[k], at, size);
             memcpy(&old, at, size < 8 ? size : 8);
             memcpy(&b, value, size < 8 ? size : 8);
             if (op->small == SIM_MOD_cas) {
@@ -311,7 +314,9 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
                 uint64_t fresh = sim_combine(op, old, b, place.space);
                 memcpy(at, &fresh, size);
             }
-            if (op->rows[k] != SIM_NO_ROW) memcpy((uint8_t *)sim_row(w, op->rows[k]) + (size_t)lane * row, old_bytes, size);
+        }
+        for (int k = 0; k < op->count; k++) {
+            if (op->rows[k] != SIM_NO_ROW) memcpy((uint8_t *)sim_row(w, op->rows[k]) + (size_t)lane * row, before[k], size);
         }
         mark_written(&place, bytes);
         sim_changed(w);

@@ -109,11 +109,39 @@ class Program:
                 body(state)
         return run
 
+    def asked_first(self, depth):
+        """A loop whose body lies in front of what asks for it: no turns at all, too."""
+        self.loops += 1
+        turns, many, a, body, ask = f"%turn{self.loops}", f"%many{self.loops}", self.register("r"), self.label(), self.label()
+        self.text += [f"    and.b32 {many}, {a}, 3;", f"    mov.u32 {turns}, 0;", f"    bra {ask};", f"{body}:"]
+        inner = self.block(depth - 1)
+        self.text += [f"    add.u32 {turns}, {turns}, 1;", f"{ask}:", f"    setp.lt.u32 %back, {turns}, {many};", f"    @%back bra {body};"]
+
+        def run(state):
+            for _ in range(state[a] & 3):
+                inner(state)
+        return run
+
+    def switch(self, depth):
+        """One of four ways by a table, laid out from the last to the first."""
+        a, end, ways = self.register("r"), self.label(), [self.label() for _ in range(4)]
+        self.text += [f"$T{end[1:]}: .branchtargets {', '.join(ways)};", f"    and.b32 %which, {a}, 3;", f"    brx.idx %which, $T{end[1:]};"]
+        steps = [None] * 4
+        for i in (3, 2, 1, 0):
+            self.text.append(f"{ways[i]}:")
+            steps[i] = self.block(depth - 1)
+            self.text.append(f"    bra {end};")
+        self.text.append(f"{end}:")
+        return lambda state: steps[state[a] & 3](state)
+
+    def flow(self, depth):
+        return self.random.choice((self.choice, self.choice, self.loop, self.asked_first, self.switch))(depth)
+
     def block(self, depth):
         steps = []
         for _ in range(self.random.randrange(2, 9)):
             kind = self.random.random()
-            steps.append(self.choice(depth) if depth > 0 and kind < 0.12 else self.loop(depth) if depth > 0 and kind < 0.2 else self.mixing() if kind < 0.45 else self.simple())
+            steps.append(self.flow(depth) if depth > 0 and kind < 0.2 else self.mixing() if kind < 0.45 else self.simple())
 
         def run(state):
             for step in steps:
@@ -141,7 +169,7 @@ class Program:
 .visible .entry test(.param .u64 out, .param .u64 in)
 {{
 {registers}{turns}    .reg .pred %back;
-    .reg .b32 %sum;
+    .reg .b32 %sum, %which;
     .reg .b32 %short<{self.shorts}>;
     .reg .b64 %out;
     mov.u32 %r1, %tid.x;

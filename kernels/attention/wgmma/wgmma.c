@@ -230,17 +230,21 @@ static bool may_stay(const kernel_run *run, const wgmma_entry *e, const op_atten
     return !large || (all > run->chip->units && !slides && !(moves && tiles == 1));
 }
 
-/* The entry whose thread blocks stay, where a tile's place says what its queries see: without rows, positions and pages, and with no more than a bool mask of keys. That of the least estimate; NULL: none. */
+/* Rows in shared memory are filled up to boxes of TMA. */
+static int filled(int cols) { return (cols + 63) / 64 * 64; }
+
+/* The entry whose thread blocks stay, where a tile's place says what its queries see: without rows, positions and pages, and with no more than a bool mask of keys. Of those that fill rows no further than the
+ * narrowest does, that of the least estimate; NULL: none. */
 static const wgmma_entry *find_staying(const kernel_run *run, int scores) {
     const op_call *call = &run->call;
     const bool masked = scores == ATTENTION_KEYS && op_operand(call, ATTENTION_BIAS) == NULL;
     const entry_kind kind = {masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false, false};
-    const wgmma_entry *best = NULL;
+    const wgmma_entry *best = NULL, *narrowest = find_entry(call, kind);
     op_attention_view view;
     if (run->invariant || (scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
     if (masked && (view.causal || view.ahead > 0 || view.window > 0)) return NULL;
-    for (const wgmma_entry *e = find_entry(call, kind); e != NULL; e = next_entry(call, kind, e))
-        if (!e->paged && may_stay(run, e, &view) && (best == NULL || entry_seconds(run, e) < entry_seconds(run, best))) best = e;
+    for (const wgmma_entry *e = narrowest; e != NULL; e = next_entry(call, kind, e))
+        if (!e->paged && filled(e->width) <= filled(narrowest->width) && may_stay(run, e, &view) && (best == NULL || entry_seconds(run, e) < entry_seconds(run, best))) best = e;
     return best;
 }
 
@@ -288,9 +292,6 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 }
 
 /* ---- the launch ---- */
-
-/* Rows in shared memory are filled up to boxes of TMA. */
-static int filled(int cols) { return (cols + 63) / 64 * 64; }
 
 static uint32_t shared_bytes(const wgmma_entry *e) {
     const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_CAPPED && e->scores != ATTENTION_GENERAL;
