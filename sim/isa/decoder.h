@@ -1,4 +1,4 @@
-/* The decoder of one function, shared by decode.c and decode_operands.c and by nobody else. Instructions' families see decode.h.
+/* The decoder of one function, shared by decode.c, decode_operands.c and rows.c and by nobody else. Instructions' families see decode.h.
  * The code of a function that is called is decoded where the call is, so these call each other: decode.c (functions), match.c (the row and family of an instruction),
  * rows.c (which registers share a row), decode/flow.c (calls). */
 #ifndef SIM_ISA_DECODER_H

@@ -1,7 +1,8 @@
 """Random programs of branches, loops, guards and registers of all sizes on the simulator, beside what each thread computes by itself in Python: registers share rows (sim/decode/rows.c), and none may see another's
-value, whatever way its lanes take. And a kernel that fits the simulator's registers only because they do share."""
+value, whatever way its lanes take. A kernel that fits the simulator's registers only because they do share. And what a trace prints of operands that no instruction reads here: policies of caches."""
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -211,7 +212,44 @@ def make_long(count):
 """
 
 
+POLICIES = """// launch: grid=1 block=1
+// out: 16
+// expect: u32 7 7 9 9
+.version 8.3
+.target sm_90a
+.address_size 64
+.visible .entry test(.param .u64 out, .param .u64 in)
+{
+    .reg .b64 %out, %policy, %made<4>, %never;
+    .reg .b32 %r<2>;
+    ld.param.u64 %out, [out];
+    mov.b64 %policy, 0x1234000000000000;
+    add.u64 %made0, %out, 8;
+    add.u64 %made1, %made0, 4;
+    add.u64 %made2, %out, 4;
+    mov.u32 %r0, 7;
+    mov.u32 %r1, 9;
+    st.global.L2::cache_hint.b32 [%out], %r0, %policy;
+    st.global.L2::cache_hint.b32 [%made2], %r0, %never;
+    st.global.L2::cache_hint.b32 [%made0], %r1, %policy;
+    st.global.L2::cache_hint.b32 [%made1], %r1, %policy;
+    ret;
+}
+"""
+
+
+def check_trace(folder):
+    with open(f"{folder}/policies.ptx", "w") as file:
+        file.write(POLICIES)
+    done = subprocess.run([TOOL, LIBRARY, f"{folder}/policies.ptx"], env=os.environ | {"DEEPWELL_SIM": f"h200,trace=test,trace_file={folder}/trace"}, capture_output=True, text=True)
+    with open(f"{folder}/trace") as file:
+        shown = re.findall(r"%(?:policy|never) = (\S+)", "".join(line for line in file if " st." in line))
+    if done.returncode != 0 or shown != ["0x1234000000000000", "0x0", "0x1234000000000000", "0x1234000000000000"]:
+        sys.exit(f"the trace shows policies as {shown}\n{done.stdout}{done.stderr}")
+
+
 with tempfile.TemporaryDirectory() as folder:
+    check_trace(folder)
     files = []
     for seed in range(PROGRAMS):
         files.append(f"{folder}/random_{seed}.ptx")
