@@ -417,6 +417,11 @@ class Ear(torch.nn.Module):
         return self.layers(sound[:, None])
 
 
+class Alone(Ear):
+    def forward(self, sound):
+        return super().forward(sound[None])
+
+
 def test_plans_are_made_for_the_size_of_the_example():
     def planned(engine):
         return re.findall(r"(\w+=\d+) \(", re.search(r"^plan of a whole run at (.*): ", engine.explain(), re.MULTILINE)[1])
@@ -424,6 +429,7 @@ def test_plans_are_made_for_the_size_of_the_example():
     assert planned(dw.compile(ir)) == ["b=1", "s=16000"]
     assert planned(dw.compile(ir, "b200")) == ["b=1", "s=16000"]
     assert planned(dw.compile(ir, seq_len=4000)) == ["b=1", "s=4000"]
+    assert planned(dw.compile(dw.capture(Alone().eval(), torch.randn(16000)))) == ["s=16000"]      # its only axis is no batch
     assert planned(dw.compile(dw.capture(Block(32, 2).eval(), torch.randn(2, 24, 32)))) == ["b=1", "s=128"]      # shorter ones say nothing of what comes
     sound = torch.randn(3, 1000)
     assert torch.allclose(dw.compile(ir)(sound), ir.model(sound), atol=1e-5)

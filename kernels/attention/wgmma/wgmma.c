@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/quantize/quantised.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* ---- entries ---- */
@@ -22,6 +23,14 @@ typedef struct wgmma_entry {
 } wgmma_entry;
 
 #define CACHED_FORMAT(cached) ((cached) == CACHED_E4M3 ? DW_FORMAT_fp8_1x128 : (cached) == CACHED_MXFP8 ? DW_FORMAT_mxfp8 : DW_FORMAT_nvfp4)
+
+/* Products narrower than the boxes that rows are filled up to: what loads pages, masks and rows of a cache counts bytes of rows as wide as products. */
+#define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, scores, paged, stays, ...) \
+    static_assert(((width) % 64 == 0 && (value_width) % 64 == 0) || ((stays) && !(paged) && (scores) == ATTENTION_PLAIN), #name ": its loads count whole boxes");
+#include "kernels/attention/wgmma/tiles.def"
+#include "kernels/attention/wgmma/codes.def"
+#include "kernels/attention/wgmma/cached.def"
+#undef ATTENTION_TILE
 
 /* Narrower ones first. */
 static const wgmma_entry entries[] = {
@@ -137,7 +146,10 @@ static const tile_rate tile_rates[] = {
 static const tile_rate *rate_of(const wgmma_entry *e) {
     const tile_rate *rate = tile_rates;
     const int stays = !e->stays ? 0 : e->blocks == 1 ? ONE_STAYS : SEVERAL_STAY;
-    while (rate->scores != e->scores || rate->stays != stays || rate->width < e->width) rate++;
+    while (rate->scores != e->scores || rate->stays != stays || rate->width < e->width) {
+        rate++;
+        assert(rate < tile_rates + COUNT_OF(tile_rates));   /* each entry has its row */
+    }
     return rate;
 }
 

@@ -9,10 +9,10 @@
 
 ACTIVATION float relu(float y) { return y < 0 ? 0 : y; }
 ACTIVATION float sigmoid(float y) { return rcp(1 + ex2(y * -1.44269504f)); }
-ACTIVATION float silu(float y) { return y * sigmoid(y); }
 /* y sigmoid(s y), of the factor -s log2(e): that of silu, or of quick_gelu. */
 ACTIVATION float swish(float y, float factor) { return y * rcp(1 + ex2(y * factor)); }
 ACTIVATION float swish_factor(bool is_quick_gelu) { return is_quick_gelu ? -2.45546696f : -1.44269504f; }
+ACTIVATION float silu(float y) { return swish(y, swish_factor(false)); }
 ACTIVATION float tanh_exp(float y) { return fmaf(-2, rcp(1 + ex2(y * 2.88539008f)), 1); }
 
 /* y times the normal distribution's share below y. The share below -|y| is 2^p(|y|); p was fitted so that max(|y|, 0.5) times the share's error is least: 1.2e-8. */
