@@ -344,6 +344,7 @@ dw_status sim_decode_watch(sim_decoding *d, uint32_t row) {
 
 void decoder_sort_watched(sim_code *code) {
     size_t kept = 0;
+    if (code->watched_count == 0) return;
     qsort(code->watched, code->watched_count, sizeof *code->watched, by_row);
     for (size_t i = 0; i < code->watched_count; i++) {
         if (i == 0 || code->watched[i] != code->watched[kept - 1]) code->watched[kept++] = code->watched[i];

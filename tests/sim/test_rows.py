@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 TOOL, LIBRARY = os.environ["DEEPWELL_BUILD"] + "/tests/tool_sim_ptx", os.environ["DEEPWELL_BUILD"] + "/libdeepwell-sim.so"
-LANES, PROGRAMS = 32, 40
+LANES, BLOCKS, PROGRAMS = 32, 3, 40
 BITS = {"r": 32, "w": 64, "h": 16}
 COUNTS = {"r": 60, "w": 16, "h": 12, "p": 8}
 
@@ -161,9 +161,9 @@ class Program:
         registers = "".join(f"    .reg .{type} %{kind}<{COUNTS[kind]}>;\n" for kind, type in (("r", "b32"), ("w", "b64"), ("h", "b16"), ("p", "pred")))
         turns = "".join(f"    .reg .b32 %turn{i + 1}, %many{i + 1};\n" for i in range(self.loops))
         # %r0 and %r1 are set once; all others begin as zeros, which a warp before may have left as something else.
-        return f"""// launch: grid=3 block={LANES}
-// out: {LANES * 4}
-// expect: u32 {' '.join(map(str, sums))}
+        return f"""// launch: grid={BLOCKS} block={LANES}
+// out: {BLOCKS * LANES * 4}
+// expect: u32 {' '.join(map(str, sums * BLOCKS))}
 .version 8.3
 .target sm_90a
 .address_size 64
@@ -176,12 +176,13 @@ class Program:
     mov.u32 %r1, %tid.x;
     mul.lo.u32 %r0, %r1, 2654435761;
     mov.u32 %sum, 0;
-""" + "\n".join(self.text) + """
+""" + "\n".join(self.text) + f"""
     ld.param.u64 %out, [out];
-    mad.wide.u32 %out, %tid.x, 4, %out;
+    mad.lo.u32 %which, %ctaid.x, {LANES}, %tid.x;
+    mad.wide.u32 %out, %which, 4, %out;
     st.global.u32 [%out], %sum;
     ret;
-}
+}}
 """
 
 
