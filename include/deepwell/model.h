@@ -33,7 +33,7 @@ typedef struct dw_model_options {
     const char *policy;         /* text of a policy (docs/precision.md), first match wins; NULL: none */
     const char *device;         /* "cpu"; NULL: cpu */
     const char *chip;           /* plan for this chip instead of the machine's; needs DW_MODEL_PLAN_ONLY */
-    const char *dims;           /* typical sizes for the estimates, "b=1,s=128" */
+    const char *dims;           /* typical sizes for the estimates, "b=1,s=128"; those not named: 1 of a batch, of other axes 128, or what the example of the export had where that is more */
     const char *weights;        /* a safetensors file: weights of a graph in text form; of an archive those that are to have other numbers, as dw_trainer_export writes them */
     const char *kernels;        /* kernels that must be taken: "matmul=matmul_f32_avx2"; such a kernel runs at all sizes, or is refused with the reason */
     const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */

@@ -24,7 +24,8 @@ dw_status capture_pt2_read(dw_context *context, const char *source, const void *
                            ir_weights *weights, ir_graph **graph);
 
 /* The exported-program JSON of such an archive from memory; source is the name used in messages. Parameters, buffers and constants take
- * their tensors from weights by name; one that is missing there is an error when a node needs it. */
+ * their tensors from weights by name; one that is missing there is an error when a node needs it. What the export's
+ * example had along symbolic axes of inputs becomes the note IR_NOTE_EXAMPLE. */
 dw_status capture_program(dw_context *context, const char *source, const char *json, size_t length, ir_weights *weights, ir_graph **graph);
 
 /* One row of what is supported, in the order of aten.def. */

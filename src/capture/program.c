@@ -556,6 +556,7 @@ static dw_status build_graph(capture *capture) {
     TRY(remove_dead(capture->graph));
     capture_find_roles(capture->graph);
     ir_renumber(capture->graph);
+    TRY(capture_note_example(capture, scope.tensor_values));
     return ir_check(capture->graph);
 }
 

@@ -130,6 +130,8 @@ dw_status capture_unite_sizes(capture *capture, const json_t *a, const json_t *b
 /* Applies these to what the guards of the export say (guards.c), and to what operators need (needs.c). */
 dw_status capture_read_guards(capture *capture);
 dw_status capture_read_needs(capture *capture, const json_t *graph);
+/* example.c: what the example had along symbolic axes of the graph's inputs becomes its note IR_NOTE_EXAMPLE; tensor_values are the program's. */
+dw_status capture_note_example(capture *capture, const json_t *tensor_values);
 /* Does the size have a symbol that occurs in no input's size, so that it is known from the data alone? */
 bool capture_needs_data(const capture *capture, const json_t *size);
 /* {"as_int": ..} or {"as_expr": ..}; also the text of an expression alone. */

@@ -13,7 +13,7 @@ dw_status ir_hash(const ir_graph *graph, uint64_t *hash) {
     }
     text text;
     text_init(&text, graph->context);
-    ir_print_options options = {.without_origins = true, .without_data = true, .ids = ids};
+    ir_print_options options = {.without_origins = true, .without_example = true, .without_data = true, .ids = ids};
     dw_status status = ir_print_with(graph, &options, &text);
     if (status == DW_OK) *hash = base_hash(text_string(&text), text.length, 0);
     text_free(&text);

@@ -43,7 +43,7 @@ dw_status ir_parse_attrs(ir_graph *graph, arena *lists, const char *text, op_att
 
 /* What print.c leaves out or adds. */
 typedef struct ir_print_options {
-    bool without_origins;
+    bool without_origins, without_example;
     bool without_data;         /* consts as params, but for those named const.<n> */
     const int *ids;            /* ids[value->id] is written instead of value->id; NULL: the ids themselves */
 } ir_print_options;

@@ -145,6 +145,10 @@ struct dw_graph {
     double folded;                  /* what folding has spent on this graph: elements touched and made, so that it ends (fold.c) */
 };
 
+/* The note of what the example of an export had along symbolic axes of inputs, "b=3,s=21": plans are made for sizes by it (plan_typical_dims), and it is no part of what a graph means,
+ * so graphs that differ in it alone have one hash. */
+#define IR_NOTE_EXAMPLE "example"
+
 /* ---- building (graph.c; nodes: build.c, node.c) ---- */
 
 dw_status ir_graph_create(dw_context *context, const char *name, ir_graph **graph);
@@ -256,13 +260,15 @@ dw_status ir_work(const ir_graph *graph, const ir_node *node, const int64_t *sym
  *       output y %2
  * An absent operand is '-'. Types of results are not written; they are inferred. Names that are no plain names are quoted. */
 dw_status ir_print(const ir_graph *graph, text *text);
+/* The same but for the note IR_NOTE_EXAMPLE. */
+dw_status ir_print_without_example(const ir_graph *graph, text *text);
 /* weights may be NULL; else params take their data from it by name and must agree with it in format and shape, and consts are added to it. */
 dw_status ir_parse(dw_context *context, const char *source, const char *bytes, size_t length, ir_weights *weights, ir_graph **graph);
 /* The graph that begins at the scanner's current token (a plan holds one), up to the first line that is no graph line. */
 dw_status ir_parse_at(scanner *scanner, ir_weights *weights, ir_graph **graph);
 /* Every invariant: order, uses, types equal to what inference gives, names, states. INTERNAL names the first that fails and its node. */
 dw_status ir_check(const ir_graph *graph);
-/* Of the text form without origins; weights by name, format and shape. */
+/* Of the text form without origins and the note IR_NOTE_EXAMPLE; weights by name, format and shape. */
 dw_status ir_hash(const ir_graph *graph, uint64_t *hash);
 
 #endif

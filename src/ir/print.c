@@ -152,6 +152,7 @@ dw_status ir_print_with(const ir_graph *graph, const ir_print_options *options, 
     print_name(text, graph->name);
     text_add(text, "\n");
     for (size_t i = 0; i < graph->notes.count; i++) {
+        if (options->without_example && strcmp(graph->notes.entries[i].key, IR_NOTE_EXAMPLE) == 0) continue;
         text_add(text, "  note   ");
         print_name(text, graph->notes.entries[i].key);
         text_add(text, " ");
@@ -198,4 +199,9 @@ dw_status ir_print_with(const ir_graph *graph, const ir_print_options *options, 
 dw_status ir_print(const ir_graph *graph, text *text) {
     static const ir_print_options everything;
     return ir_print_with(graph, &everything, text);
+}
+
+dw_status ir_print_without_example(const ir_graph *graph, text *text) {
+    static const ir_print_options options = {.without_example = true};
+    return ir_print_with(graph, &options, text);
 }

@@ -52,12 +52,26 @@ dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char 
     return DW_OK;
 }
 
+enum { USUAL = 128 };   /* of an axis that leads no input */
+
 static bool leads_an_input(const ir_graph *graph, int symbol)
 {
     for (size_t i = 0; i < graph->input_count; i++) {
         const op_type *type = &graph->inputs[i]->type;
         int index;
         if (type->rank > 1 && dim_is_symbol(type->dims[0], &index) && index == symbol) return true;
+    }
+    return false;
+}
+
+/* Is it an axis of an input, but not the leading one? */
+static bool follows_in_an_input(const ir_graph *graph, int symbol)
+{
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const op_type *type = &graph->inputs[i]->type;
+        int index;
+        for (int axis = 1; axis < type->rank; axis++)
+            if (dim_is_symbol(type->dims[axis], &index) && index == symbol) return true;
     }
     return false;
 }
@@ -78,10 +92,44 @@ static bool is_one_in_step(const ir_graph *graph, int symbol)
     return strncmp(name, "cache_", 6) != 0;
 }
 
+/* How many new tokens a run has, and what its caches have room for: however long the example was, a step is planned for pieces of what is usual. */
+static bool is_of_step(const ir_graph *graph, int symbol)
+{
+    const ir_value *row = map_find(&graph->names, STEP_INPUT_ROW);
+    int tokens;
+    if (row == NULL) return false;
+    if (row->type.rank == 1 && dim_is_symbol(row->type.dims[0], &tokens) && tokens == symbol) return true;
+    return is_one_in_step(graph, symbol) || strncmp(dim_symbol_name(graph->dims, symbol), "cache_", 6) == 0;
+}
+
+/* What the graph's note says of the symbol; 0: nothing. It may say anything: names of no symbol and what is no size are passed over. */
+static int64_t noted_size(const ir_graph *graph, int symbol)
+{
+    const char *name = dim_symbol_name(graph->dims, symbol);
+    const size_t length = strlen(name);
+    for (const char *at = map_find(&graph->notes, IR_NOTE_EXAMPLE); at != NULL && *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        char *end;
+        if (strncmp(at, name, length) != 0 || at[length] != '=') continue;
+        errno = 0;
+        const long long size = strtoll(at + length + 1, &end, 10);
+        return errno == 0 && end != at + length + 1 && (*end == ',' || *end == '\0') ? size : 0;
+    }
+    return 0;
+}
+
+/* What the example had of an axis that is no batch; a short one says nothing of what comes. */
+static int64_t example_size(const ir_graph *graph, int symbol)
+{
+    const bool is_batch = leads_an_input(graph, symbol) && !follows_in_an_input(graph, symbol);
+    const int64_t size = is_batch || is_of_step(graph, symbol) ? 0 : noted_size(graph, symbol);
+    return size > USUAL ? size : 0;
+}
+
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols)
 {
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) {
-        int64_t min, max, size = leads_an_input(graph, i) || is_one_in_step(graph, i) ? 1 : 128;
+        const int64_t example = example_size(graph, i);
+        int64_t min, max, size = example > 0 ? example : leads_an_input(graph, i) || is_one_in_step(graph, i) ? 1 : USUAL;
         dim_symbol_range(graph->dims, i, &min, &max);
         if (size < min) size = min;
         if (size > max) size = max;

@@ -133,7 +133,8 @@ dw_status plan_estimate(void *user, const ir_graph *graph, const ir_node *node, 
 
 /* "s=128,b=2" into values of the graph's symbols; symbols not named keep what is there. NOT_FOUND names the known ones. */
 dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char *dims, int64_t *symbols);
-/* Sizes that nobody gave: the least of each symbol's range for a leading axis of an input, else 128 brought into the range. */
+/* Sizes that nobody gave, brought into each symbol's range: 1 for a leading axis of an input, else 128, or what the example of the export had (IR_NOTE_EXAMPLE) where that is more.
+ * Of a cached step the example says nothing but how long an encoder's input is. */
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
 /* The value that the step reads packed, where it reads one so. */

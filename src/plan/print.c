@@ -91,7 +91,7 @@ dw_status plan_print(const plan *plan, text *text)
     for (int i = 0, count = 0; i < dim_symbol_count(dims); i++)   /* a rank's place is no size, and the same text is all ranks' */
         if (strncmp(dim_symbol_name(dims, i), DIM_RANK, strlen(DIM_RANK)) != 0) text_printf(text, "%s%s=%" PRId64, count++ ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);
     text_add(text, "\"\n");
-    TRY(ir_print(plan->graph, text));
+    TRY(ir_print_without_example(plan->graph, text));   /* what came of it are the typical sizes */
     text_add(text, "steps\n");
     for (int i = 0; i < plan->step_count; i++) print_step(text, plan, &plan->steps[i]);
     return text_status(text);

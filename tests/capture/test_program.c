@@ -224,12 +224,48 @@ static void lengths_of_keys_and_values_are_one(void **state) {
     test_assert_fails(f->context, attend(f, SIZE(SYMBOL("s1")), "{\"as_int\":7}", &graph), DW_MISMATCH, "attention");
 }
 
+#define HINTED(expression, hint) "{\"as_expr\":{\"expr_str\":\"" expression "\",\"hint\":" hint "}}"
+#define LENGTH(hint) HINTED(SYMBOL("s1"), hint)
+#define EIGHTS(hint) HINTED("Mul(Integer(8), " SYMBOL("s1") ")", hint)
+#define ONE_MORE(hint) HINTED("Add(" SYMBOL("s1") ", Integer(1))", hint)
+
+/* A hint is what a file says: what is no size says nothing, and of two that differ the first counts. */
+static void sizes_of_the_example_are_noted(void **state) {
+    fixture *f = *state;
+    static const struct { const char *keys, *values, *note; } cases[] = {
+        {LENGTH("{\"as_int\":512}"), LENGTH("{\"as_int\":512}"), "h=512"},
+        {LENGTH("{\"as_int\":512}"), HINTED(SYMBOL("s2"), "{\"as_int\":512}"), "h=512"},
+        {LENGTH("{\"as_int\":512}"), LENGTH("{\"as_int\":700}"), "h=512"},
+        {SIZE(SYMBOL("s1")), LENGTH("{\"as_int\":700}"), "h=700"},
+        {EIGHTS("{\"as_int\":512}"), EIGHTS("{\"as_int\":512}"), "h=64"},
+        {EIGHTS("{\"as_int\":513}"), EIGHTS("{\"as_int\":513}"), NULL},
+        {ONE_MORE("{\"as_int\":513}"), ONE_MORE("{\"as_int\":513}"), NULL},
+        {LENGTH("null"), LENGTH("7"), NULL},
+        {LENGTH("{}"), LENGTH("[]"), NULL},
+        {LENGTH("{\"as_int\":null}"), LENGTH("{\"as_int\":\"512\"}"), NULL},
+        {LENGTH("{\"as_int\":0}"), LENGTH("{\"as_int\":-512}"), NULL},
+        {LENGTH("{\"as_float\":512.0}"), LENGTH("{\"as_bool\":true}"), NULL},
+        {LENGTH("{\"as_int\":512.0}"), LENGTH("{\"as_int\":9223372036854775807}"), NULL},
+        {LENGTH("{\"as_int\":1073741824}"), LENGTH("{\"as_int\":512}"), "h=1073741824"},
+        {LENGTH("{\"as_int\":1073741825}"), LENGTH("{\"as_int\":512}"), "h=512"},
+        {"{\"as_int\":7,\"hint\":{\"as_int\":9}}", "{\"as_int\":7}", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_graph *graph;
+        assert_int_equal(attend(f, cases[i].keys, cases[i].values, &graph), DW_OK);
+        const char *note = map_find(&graph->notes, IR_NOTE_EXAMPLE);
+        if (cases[i].note == NULL ? note != NULL : note == NULL || strcmp(note, cases[i].note) != 0) fail_msg("%s: the note is %s", cases[i].keys, note != NULL ? note : "none");
+        dw_graph_destroy(graph);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_in_memory_is_the_archives_graph), cmocka_unit_test(a_file_is_opened_with_its_weights),
         cmocka_unit_test(a_model_of_a_program_keeps_the_graphs_weights), cmocka_unit_test(inputs_and_outputs_are_told),
         cmocka_unit_test(what_does_not_fit_the_program_is_refused), cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_text_takes_tensors_by_name),                 cmocka_unit_test(lengths_of_keys_and_values_are_one),
+        cmocka_unit_test(sizes_of_the_example_are_noted),
     };
     return cmocka_run_group_tests(tests, take_apart, put_away);
 }

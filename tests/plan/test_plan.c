@@ -1,4 +1,4 @@
-/* Plans: their text form, what it refuses, and memory in which values that live at the same time lie apart. */
+/* Plans: their text form, what it refuses, the sizes that they are made for, and memory in which values that live at the same time lie apart. */
 #include "support/support.h"
 
 #include <string.h>
@@ -409,6 +409,65 @@ static void a_value_that_shrinks_as_its_symbol_grows_has_room(void **state) {
     plan_destroy(made);
 }
 
+/* ---- typical sizes ---- */
+
+#define TEXTS "  symbol b 1..\n  symbol s 1..4096\n  input x f32[b,s,4]\n  %1 = exp x\n  output y %1\n"
+#define SQUARE "  symbol b 1..\n  symbol s 1..\n  input x f32[b,s,4]\n  input m f32[s,s]\n  %1 = exp x\n  %2 = exp m\n  output y %1\n  output z %2\n"
+#define LABELS "  symbol b 1..\n  symbol s 1..\n  input x f32[b,s,4]\n  input m f32[b]\n  %1 = exp x\n  %2 = exp m\n  output y %1\n  output z %2\n"
+#define SOUND "  symbol b 1..\n  symbol s 1..\n  input m f32[s]\n  input x f32[b,3]\n  %1 = exp x\n  %2 = exp m\n  output y %1\n  output z %2\n"
+#define EIGHTS "  symbol b 1..\n  symbol s 1..\n  input x f32[b,8*s,4]\n  %1 = exp x\n  output y %1\n"
+#define STEP "  symbol s 1..\n  symbol e 1..\n  symbol cache_max 1..\n  input step.row i64[s]\n  input given.0 f32[2,e,4]\n  input k f32[2,cache_max,4]\n  %1 = exp given.0\n  %2 = exp k\n  %3 = neg step.row\n  output y %1\n  output z %2\n  output w %3\n"
+
+static void plans_are_for_the_size_of_a_long_example(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = plans_chip(context, "cpu-portable");
+    static const struct { const char *note, *graph, *dims, *typical; } cases[] = {
+        {NULL, TEXTS, NULL, "b=1,s=128"},
+        {"b=300,s=512", TEXTS, NULL, "b=1,s=512"},
+        {"b=300,s=512", TEXTS, "b=2,s=7", "b=2,s=7"},
+        {"b=300,s=512", TEXTS, "b=2", "b=2,s=512"},
+        {"s=21", TEXTS, NULL, "b=1,s=128"},         /* a short one says nothing of what comes */
+        {"s=128", TEXTS, NULL, "b=1,s=128"},
+        {"s=129", TEXTS, NULL, "b=1,s=129"},
+        {"s=100000", TEXTS, NULL, "b=1,s=4096"},
+        {"t=700,ss=700,s0=700,s=512", TEXTS, NULL, "b=1,s=512"},
+        {"t=700", TEXTS, NULL, "b=1,s=128"},
+        {",,=3,s=512", TEXTS, NULL, "b=1,s=512"},
+        {"s=512,s=700", TEXTS, NULL, "b=1,s=512"},
+        {"", TEXTS, NULL, "b=1,s=128"},
+        {"s", TEXTS, NULL, "b=1,s=128"},
+        {"s=", TEXTS, NULL, "b=1,s=128"},
+        {"s=512x", TEXTS, NULL, "b=1,s=128"},
+        {"s = 512", TEXTS, NULL, "b=1,s=128"},
+        {"s=-512", TEXTS, NULL, "b=1,s=128"},
+        {"s=99999999999999999999", TEXTS, NULL, "b=1,s=128"},
+        {"s=4611686018427387904", LABELS, NULL, "b=1,s=4611686018427387904"},
+        {"b=300,s=512", SQUARE, NULL, "b=1,s=512"},  /* an axis that leads one input and follows in another */
+        {NULL, SQUARE, NULL, "b=1,s=1"},
+        {"b=300,s=512", LABELS, NULL, "b=1,s=512"},
+        {"b=300,s=512", SOUND, NULL, "b=1,s=512"},
+        {"b=300,s=512", EIGHTS, NULL, "b=1,s=512"},
+        {"s=4096,e=1500,cache_max=9000", STEP, NULL, "s=128,e=1500,cache_max=128"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char source[1024], expected[96];
+        ir_graph *graph;
+        plan *made;
+        text printed;
+        const char *note = cases[i].note;
+        snprintf(source, sizeof source, "graph g\n%s%s%s%s", note ? "  note example \"" : "", note ? note : "", note ? "\"\n" : "", cases[i].graph);
+        plans_ok(context, ir_parse(context, "text", source, strlen(source), NULL, &graph));
+        plans_ok(context, plan_compile(graph, &(plan_options){.chip = &chip, .precision = "as exported", .dims = cases[i].dims}, &made));
+        text_init(&printed, context);
+        plans_ok(context, plan_print(made, &printed));
+        snprintf(expected, sizeof expected, "  typical   \"%s\"\n", cases[i].typical);
+        if (strstr(text_string(&printed), expected) == NULL) fail_msg("\"%s\": the plan is for\n%s", note ? note : "", text_string(&printed));
+        assert_null(strstr(text_string(&printed), "note"));     /* ranks with other examples have the same plan */
+        text_free(&printed);
+        plan_destroy(made);
+    }
+}
+
 static dw_status compile_and_bind(dw_context *context, void *argument) {
     chip_caps chip;
     ir_graph *graph;
@@ -452,6 +511,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(plans_are_for_the_size_of_a_long_example, setup, teardown),
         cmocka_unit_test(every_allocation_of_planning_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
