@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any
 
 from . import _core
 from .errors import DeepwellWarning, Invalid, Unsupported
@@ -70,9 +70,8 @@ class FusionReport:
 class IR:
     """A captured model. ``print(ir)`` shows the graph in its text form (docs/text.md); ``compile(ir)`` makes an engine of it."""
 
-    def __init__(self, source: str, graph: Any, trace: Any = None, model: Any = None, shapes: Sequence[Sequence[int]] = ()) -> None:
-        """shapes: of the examples, leaf by leaf."""
-        self.source, self.graph, self.trace, self.model, self.shapes = source, graph, trace, model, shapes
+    def __init__(self, source: str, graph: Any, trace: Any = None, model: Any = None) -> None:
+        self.source, self.graph, self.trace, self.model = source, graph, trace, model
 
     @property
     def inputs(self) -> list[tuple[str, str]]:
@@ -178,4 +177,4 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
     warn_fixed(made, type(model).__name__)
     if not any(o.name for o in made.program.outputs):
         raise Unsupported(f"{type(model).__name__}: nothing is computed: every result is an argument or a constant")
-    return IR(type(model).__name__, graphs[-1], made, model, [tuple(leaf.shape) for leaf in flat.leaves])
+    return IR(type(model).__name__, graphs[-1], made, model)

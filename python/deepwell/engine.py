@@ -336,7 +336,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     if hw is not None and not isinstance(hw, (Hardware, str)):
         raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
     options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, invariant, comm_of(mesh), shard)
-    region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device), shapes=ir.shapes)
+    region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
     if isinstance(hw, str):
         return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, generate=True, plan_only=True))
     region.session          # errors of planning and loading belong here, not to the first call

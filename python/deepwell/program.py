@@ -87,8 +87,10 @@ class _Sizes:
         """An int or a SymInt as the schema's SymInt."""
         if isinstance(value, int):
             return {"as_int": value}
-        expression = value.node.expr
-        return {"as_int": int(expression)} if expression.is_Integer else {"as_expr": {"expr_str": self.text(expression)}}
+        expression, hint = value.node.expr, value.node.hint     # hint: what the example had; None where the data alone tells
+        if expression.is_Integer:
+            return {"as_int": int(expression)}
+        return {"as_expr": {"expr_str": self.text(expression)} | ({"hint": {"as_int": hint}} if isinstance(hint, int) else {})}
 
     def real(self, value: Any) -> dict[str, Any]:
         expression = value.node.expr

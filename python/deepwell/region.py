@@ -22,7 +22,6 @@ DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf1
           "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 if hasattr(torch, "float8_e8m0fnu"):
     DTYPES["e8m0"] = torch.float8_e8m0fnu
-USUAL_SIZE = 128     # what the core takes an axis that leads no input to have, where nobody says
 _TYPE = re.compile(r"(\w+)\[(.*)\]$")
 _SYMBOL = re.compile(r"^  symbol (\S+) (\d*)\.\.(\d*)", re.MULTILINE)
 _MODULE = re.compile(r' at "([^"]+)"')
@@ -118,9 +117,9 @@ class Region:
     """One program, planned once, run at any sizes that its dimensions allow. Calls from several threads run one after another."""
 
     def __init__(self, source: str, program: Program | None, options: Options, example: Sequence[torch.Tensor] | None = None, graph: Any = None,
-                 model: Any = None, device: torch.device | None = None, shapes: Sequence[Sequence[int]] = ()) -> None:
+                 model: Any = None, device: torch.device | None = None) -> None:
         """program: what to compile; None: graph (of a file) or model (compiled already) has the inputs and outputs. example: tensors whose sizes are
-        the typical ones. shapes: of the tensors that it was captured with, which are typical where they are longer than what is so without them. device: where it runs, and inputs and outputs are; None: where the program's tensors are. Raises Unsupported with every operator that the core does not read."""
+        the typical ones. device: where it runs, and inputs and outputs are; None: where the program's tensors are. Raises Unsupported with every operator that the core does not read."""
         self.source, self.options = source, options
         self.device = device if device is not None else device_of(program.tensors if program is not None else ()) or CPU
         if graph is not None and program is not None and program.place not in (None, self.device):
@@ -142,7 +141,7 @@ class Region:
         self.dtypes = [DTYPES.get(t[0]) for t in self.types]
         self._model: Any = model
         self._session: Any = None
-        self.dims = self._dims(example, shapes)
+        self.dims = self._dims(example)
         outputs = [name for name, _ in known.outputs]
         index = {name: i for i, name in enumerate(outputs)}
         self._results: list[tuple[str, Any]] = []
@@ -178,13 +177,9 @@ class Region:
                         return None
         return sizes
 
-    def _dims(self, example: Sequence[torch.Tensor] | None, shapes: Sequence[Sequence[int]]) -> str | None:
+    def _dims(self, example: Sequence[torch.Tensor] | None) -> str | None:
         symbols = {d for _, dims in self.types for d in dims if d.isidentifier()}
         sizes = (self.bind(example) if example is not None else None) or {}
-        if shapes:
-            for position, (_, dims) in zip(self.positions, self.types):
-                first = 1 if len(dims) > 1 else 0       # a leading axis is the batch
-                sizes |= {dim: size for size, dim in zip(shapes[position][first:], dims[first:]) if dim in symbols and size > USUAL_SIZE}
         sizes |= {k: v for k, v in self.options.sizes.items() if k in symbols}
         for name, value in sizes.items():
             high = self.ranges.get(name, (0, None))[1]

@@ -422,7 +422,7 @@ class Alone(Ear):
         return super().forward(sound[None])
 
 
-def test_plans_are_made_for_the_size_of_the_example():
+def test_plans_are_made_for_the_size_of_the_example(tmp_path):
     def planned(engine):
         return re.findall(r"(\w+=\d+) \(", re.search(r"^plan of a whole run at (.*): ", engine.explain(), re.MULTILINE)[1])
     ir = dw.capture(Ear().eval(), torch.randn(2, 16000))
@@ -431,5 +431,9 @@ def test_plans_are_made_for_the_size_of_the_example():
     assert planned(dw.compile(ir, seq_len=4000)) == ["b=1", "s=4000"]
     assert planned(dw.compile(dw.capture(Alone().eval(), torch.randn(16000)))) == ["s=16000"]      # its only axis is no batch
     assert planned(dw.compile(dw.capture(Block(32, 2).eval(), torch.randn(2, 24, 32)))) == ["b=1", "s=128"]      # shorter ones say nothing of what comes
+    torch.export.save(torch.export.export(ir.model, (torch.randn(2, 16000),), dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)), tmp_path / "ear.pt2")
+    read = dw.capture(tmp_path / "ear.pt2")
+    assert planned(dw.compile(read)) == ["b=1", "s=16000"]
+    assert 'note   example "b=2,s=16000"' in str(ir) and 'note   example "b=2,s=16000"' in str(read)      # whichever way it comes
     sound = torch.randn(3, 1000)
     assert torch.allclose(dw.compile(ir)(sound), ir.model(sound), atol=1e-5)
