@@ -235,18 +235,48 @@ static void store_code(int bits, void *data, int64_t index, uint64_t code) {
 }
 
 double num_load(dw_format format, const void *data, int64_t index) {
+    double value;
+    num_load_row(format, data, index, 1, 1, &value);
+    return value;
+}
+
+/* What is common by a loop that compilers vectorise where elements are neighbours; anything else by the columns of format.def. */
+#define LOAD_ROW(type, convert)                                                                               \
+    {                                                                                                         \
+        const uint8_t *at = (const uint8_t *)data + begin * (int64_t)sizeof(type);                            \
+        type code;                                                                                            \
+        if (stride == 1) {                                                                                    \
+            for (int64_t i = 0; i < count; i++) {                                                             \
+                memcpy(&code, at + i * (int64_t)sizeof code, sizeof code);                                    \
+                values[i] = (double)convert(code);                                                            \
+            }                                                                                                 \
+            return;                                                                                           \
+        }                                                                                                     \
+        for (int64_t i = 0; i < count; i++) {                                                                 \
+            memcpy(&code, at + i * stride * (int64_t)sizeof code, sizeof code);                               \
+            values[i] = (double)convert(code);                                                                \
+        }                                                                                                     \
+        return;                                                                                               \
+    }
+void num_load_row(dw_format format, const void *data, int64_t begin, int64_t stride, int64_t count, double *values) {
     const num_format *f = &table[format];
     switch (f->element) {
-    case DW_FORMAT_f32: {
-        float value;
-        memcpy(&value, (const uint8_t *)data + index * 4, sizeof value);
-        return (double)value;
-    }
-    case DW_FORMAT_bf16: return (double)num_bf16_to_f32((uint16_t)load_code(16, data, index));
-    case DW_FORMAT_f16: return (double)num_f16_to_f32((uint16_t)load_code(16, data, index));
-    default: return num_decode(format, load_code(f->bits, data, index));
+    case DW_FORMAT_f32: LOAD_ROW(float, )
+    case DW_FORMAT_bf16: LOAD_ROW(uint16_t, small_from_bf16)
+    case DW_FORMAT_f16: LOAD_ROW(uint16_t, small_from_f16)
+    case DW_FORMAT_e4m3: LOAD_ROW(uint8_t, small_from_e4m3)
+    case DW_FORMAT_e5m2: LOAD_ROW(uint8_t, small_from_e5m2)
+    case DW_FORMAT_e2m1:
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t index = begin + i * stride;
+            values[i] = (double)small_from_e2m1(((const uint8_t *)data)[index / 2] >> (index % 2 * 4) & 15);
+        }
+        return;
+    default:
+        for (int64_t i = 0; i < count; i++) values[i] = num_decode(format, load_code(f->bits, data, begin + i * stride));
     }
 }
+#undef LOAD_ROW
 
 void num_store(dw_format format, void *data, int64_t index, double value, bool saturate) {
     const num_format *f = &table[format];

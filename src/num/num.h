@@ -61,6 +61,8 @@ void num_f32_to_f16_row(const float *x, uint16_t *codes, int64_t count);
 void num_f16_to_f32_row(const uint16_t *codes, float *x, int64_t count);
 /* Element index of a packed or plain buffer <-> value. index counts elements of a row that starts at data. */
 double num_load(dw_format format, const void *data, int64_t index);
+/* Elements begin, begin + stride, .. of such a row; count of them. */
+void num_load_row(dw_format format, const void *data, int64_t begin, int64_t stride, int64_t count, double *values);
 void num_store(dw_format format, void *data, int64_t index, double value, bool saturate);
 
 /* ---- layout (layout.c): sizes of the three parts of a tensor in memory ---- */

@@ -146,23 +146,19 @@ static place packed_place(const dw_tensor *tensor, int64_t offset) {
 static void load_packed_row(const dw_tensor *tensor, const num_parts *parts, place at, int64_t stride, int64_t count, double *values) {
     const num_format *info = num_info(tensor->format);
     const int64_t rows = tensor->rank > 1 ? tensor->dims[tensor->rank - 2] : 1;
-    if (info->class != NUM_BLOCK) {
-        for (int64_t i = 0; i < count; i++) values[i] = num_load(tensor->format, at.row_bytes, at.col + i * stride);
-        return;
-    }
+    num_load_row(info->element, at.row_bytes, at.col, stride, count, values);
+    if (info->class != NUM_BLOCK) return;
     const int64_t row_block = info->rows > 0 ? at.row / info->rows : 0;
     const size_t matrix_scales = info->rows > 0 ? (size_t)(at.matrix * parts->scale_rows * parts->scale_cols) : 0;
     const bool has_second = info->second != 0 && tensor->second != NULL;
     const double second = has_second ? (double)tensor->second[info->second == 1 ? 0 : at.matrix * rows + at.row] : 1;
-    int64_t block = -1;
-    double scale = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count;) {
         const int64_t col = at.col + i * stride, col_block = info->cols > 0 ? col / info->cols : 0;
-        if (col_block != block) scale = num_load(info->scale, tensor->scales, (int64_t)(matrix_scales + num_scale_index(tensor->scale_layout, row_block, col_block, parts->scale_cols)));
-        block = col_block;
-        values[i] = num_load(info->element, at.row_bytes, col) * scale;
-        if (has_second) values[i] *= second;
+        const int64_t in_block = info->cols > 0 && stride > 0 ? ((col_block + 1) * info->cols - col + stride - 1) / stride : count - i, end = in_block < count - i ? i + in_block : count;
+        const double scale = num_load(info->scale, tensor->scales, (int64_t)(matrix_scales + num_scale_index(tensor->scale_layout, row_block, col_block, parts->scale_cols)));
+        for (; i < end; i++) values[i] *= scale;
     }
+    for (int64_t i = 0; has_second && i < count; i++) values[i] *= second;
 }
 
 static void load_packed(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, double *values) {
@@ -180,24 +176,8 @@ static void load_packed(const dw_tensor *tensor, int64_t offset, int64_t stride,
 /* ---- elements ---- */
 
 void op_load_row(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, double *values) {
-    switch (tensor->format) {
-    case DW_FORMAT_f32: {
-        const float *data = (const float *)tensor->data + offset;
-        for (int64_t i = 0; i < count; i++) values[i] = (double)data[i * stride];
-        return;
-    }
-    case DW_FORMAT_bf16: {
-        const uint16_t *data = (const uint16_t *)tensor->data + offset;
-        for (int64_t i = 0; i < count; i++) values[i] = (double)num_bf16_to_f32(data[i * stride]);
-        return;
-    }
-    default:
-        if (is_packed(tensor->format)) {
-            load_packed(tensor, offset, stride, count, values);
-            return;
-        }
-        for (int64_t i = 0; i < count; i++) values[i] = num_load(tensor->format, tensor->data, offset + i * stride);
-    }
+    if (is_packed(tensor->format)) load_packed(tensor, offset, stride, count, values);
+    else num_load_row(tensor->format, tensor->data, offset, stride, count, values);
 }
 
 double op_load_at(const dw_tensor *tensor, int64_t offset) {
