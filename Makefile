@@ -13,7 +13,7 @@ CONFIGURE = if [ ! -f $(1)/CMakeCache.txt ]; then cmake -S . -B $(1) -G "$$(comm
 
 all:
 	@command -v cmake >/dev/null || { echo "make: cmake is missing; 'make setup' installs what is needed" >&2; exit 1; }
-	@$(call CONFIGURE,$(BUILD),)
+	@$(call CONFIGURE,$(BUILD),$(if $(DEEPWELL_ASSEMBLE),-DDEEPWELL_ASSEMBLE=$(DEEPWELL_ASSEMBLE)))
 	@cmake --build $(BUILD) -j $(JOBS)
 
 # Installs what is missing, builds, and runs the main job on the carried model.
@@ -23,29 +23,43 @@ demo:
 	$(BUILD)/examples/demo models/kjv.pt2 models/kjv.heldout.txt
 
 # What each commit has to pass, without a GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers; what runs on
-# threads under the thread sanitizer. Of what is long, another tenth for each commit (CONTRIBUTING.md, "Tests").
+# threads under the thread sanitizer. Of what is long, another part for each commit (CONTRIBUTING.md, "Tests"). Where all with gcc took longer than LONG seconds, as on a slow machine that has compiled all of
+# it, every second test under the sanitizers is left to another commit.
+LONG = 2400
 test:
 	$(MAKE) setup
+	@mkdir -p $(BUILD) && date +%s >$(BUILD)/tests-began
 	scripts/fixtures.sh & fixtures=$$!; $(MAKE) all; built=$$?; wait $$fixtures && exit $$built    # one process, beside the compilers
 	$(CTEST) --test-dir $(BUILD)
-	$(MAKE) -j 2 test-sanitized test-threads
+	took=$$(($$(date +%s) - $$(cat $(BUILD)/tests-began))) part=$$(scripts/part.sh 2); every=1,,1; \
+	[ $$took -le $(LONG) ] || { echo "make test: $$took s so far, so of the tests under the sanitizers every second one, $$part" && every=$$(($${part%/*} + 1)),,2; }; \
+	$(MAKE) -j 2 test-sanitized test-threads EVERY=$$every
 
-# Not again: what tests text, headers, documents and what is installed, and what spends its time in Python.
+# Not again: what tests text, headers, documents and what is installed, and what spends its time in Python; and of the longest, in turns, a half.
+TURNS_0 = oom_scenarios|engine_packed|graphs_commit|models_step|train_train
+TURNS_1 = serve_schedules|engine_chain|serve_same|sim_counts|serve_machine
+EVERY = 1,,1
+LEFT = $(TURNS_$(firstword $(subst /, ,$(shell scripts/part.sh 2))))
 test-sanitized:
 	@$(call CONFIGURE,$(BUILD)/sanitized,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=address$(comma)undefined -DDEEPWELL_FATBINS=$(BUILD)/images)
 	@cmake --build $(BUILD)/sanitized -j $(JOBS)
-	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^num_oracle$$'
+	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^(num_oracle|$(LEFT))$$' -I $(EVERY)
 
 test-threads:
 	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread -DDEEPWELL_NVCC=)
 	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool test_comm_comm test_comm_ranks test_conform_kernels test_serve_ranks test_serve_ranks_fail test_serve_service
 	$(CTEST) --test-dir $(BUILD)/threads -R '^(base_pool|comm_comm|comm_ranks|conform_kernels|serve_ranks|serve_ranks_fail|serve_service)$$'
 
-# Before a release, by hand: all of what each commit takes a tenth of. Hours. GPU names a device (cuda), where there is one.
+# Before a release, by hand: all of what each commit takes a part of. Hours. GPU names a device (cuda), where there is one.
 test-release: test
 	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD)/sanitized -R '^(capture_models|conform_kernels|models_models|sim_model)$$' || exit 1; done
 	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD) -R '^(conform_cuda|project_other_family)$$' || exit 1; done
 	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD)/threads -R '^conform_kernels$$' || exit 1; done
+	$(CTEST) --test-dir $(BUILD)/sanitized -R '^($(LEFT))$$'
+	for part in 0 1; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD) -R '^sim_tiles$$' || exit 1; done
+	$(BUILD)/tests/test_conform_kernels
+	scripts/nvcc.sh disassembler && python3 scripts/audit.py
+	sh tests/python/wheel.sh --part 0/1
 	for device in sim:h200 sim:b200 sim:rtx5090 $(GPU); do scripts/sweep.sh $$device || exit 1; done
 	DEEPWELL_BUILD=$(BUILD) bash tests/sim/test_conform.sh --all
 	DEEPWELL_BUILD=$(BUILD) python3 tests/sim/test_chips.py --all

@@ -1,15 +1,20 @@
 # Makes one fatbin: cmake -DNVCC=.. -DSOURCE=.. -DOUTPUT=.. -DARCHITECTURES="80 90a" -DKIND=hot -DCONSTANTS="A B=1" -DINCLUDES="a;b" -P cuda_image.cmake
-# What architectures, kinds and constants are: kernels/image.def. Fails when ptxas spills registers of a hot one, or has to insert or serialise waits (its notes C75xx), as
+# What architectures, kinds and constants are: kernels/image.def. With -DASSEMBLES=OFF PTX alone, which a driver compiles and the simulator runs as it is. Fails when ptxas spills registers of a hot one, or has to insert or serialise waits (its notes C75xx), as
 # both go unseen otherwise. What ptxas said stays in OUTPUT.log.
 set(flags -std=c++17 -O3 -fmad=false)
 set(targets -Xptxas -v)
 set(of "")
+if(NOT DEFINED ASSEMBLES)
+    set(ASSEMBLES ON)
+endif()
 string(REPLACE " " ";" architectures "${ARCHITECTURES}")
 foreach(architecture ${architectures})
-    if(architecture STREQUAL "80")
-        list(APPEND targets "-gencode=arch=compute_80,code=[sm_90,compute_80]")
-    elseif(architecture MATCHES "^([0-9]+)p$")
+    if(architecture MATCHES "^([0-9]+)p$")
         set(of ${CMAKE_MATCH_1}f)
+    elseif(NOT ASSEMBLES)
+        list(APPEND targets -gencode=arch=compute_${architecture},code=compute_${architecture})
+    elseif(architecture STREQUAL "80")
+        list(APPEND targets "-gencode=arch=compute_80,code=[sm_90,compute_80]")
     else()
         list(APPEND targets "-gencode=arch=compute_${architecture},code=[sm_${architecture},compute_${architecture}]")
     endif()

@@ -13,7 +13,7 @@ enum { GUARD = 256, THREADS = 2 };
 /* What the command line said. */
 typedef struct options_of_command {
     const char *device, *kernel;  /* NULL: the CPU; all */
-    uint64_t seeds;
+    uint64_t first_seed, seeds;   /* the first, and how many */
     int64_t part, parts;          /* every parts-th line is run, from the part-th on */
     int runs_each;                /* 1: --once */
     bool times, bits, unwritten;

@@ -87,7 +87,7 @@ static void run_world(world *w) {
 }
 
 static void run_worlds(world *w) {
-    for (w->seed = 1; w->seed <= options.seeds; w->seed++)
+    for (w->seed = options.first_seed; w->seed < options.first_seed + options.seeds; w->seed++)
         for (w->threads = 1; w->threads <= options.runs_each; w->threads++) {
             w->carried = (w->seed + (uint64_t)w->threads) % 2 != 0;
             run_world(w);

@@ -4,7 +4,7 @@
  * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row or way that no line reaches is a failure.
  * With files or the words of one line as arguments: only those, and a row may stay unreached. Options in front of them: --device D: the rows of that device instead, with the
  * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows and ways this one, or of a row with ways whichever it picks; --part I/N: every N-th line is run, and the others still say which
- * rows and ways they reach; --seeds N, where three take too long; --once: without the second run, of two threads and in place; --times: with the processor's seconds of each line; --bits: prints a hash of each kernel's results, to hold
+ * rows and ways they reach; --seeds N, where three take too long; --seed S: that one alone; --once: without the second run, of two threads and in place; --times: with the processor's seconds of each line; --bits: prints a hash of each kernel's results, to hold
  * two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
@@ -26,7 +26,7 @@
 
 enum { SEEDS = 3, LINE_BYTES = 1024 };
 
-options_of_command options = {.seeds = SEEDS, .parts = 1, .runs_each = THREADS};
+options_of_command options = {.first_seed = 1, .seeds = SEEDS, .parts = 1, .runs_each = THREADS};
 
 /* Whether --kernel names a row of another op. */
 static bool is_of_another_op(const kernel_case *c) {
@@ -237,7 +237,8 @@ static void run_case(program *p, const kernel_case *c) {
         run_levels(p, c, NULL, NULL, 0);
         return;
     }
-    for (uint64_t seed = 1; seed <= options.seeds && !(is_large && seed > 1 && p->device == NULL); seed++) {
+    for (uint64_t k = 0; k < options.seeds && !(is_large && k > 0 && p->device == NULL); k++) {
+        const uint64_t seed = options.first_seed + k;
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
         const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
@@ -418,6 +419,7 @@ static int read_options(int argc, char **argv) {
         else if (strcmp(name, "device") == 0) options.device = argv[++i];
         else if (strcmp(name, "kernel") == 0) options.kernel = argv[++i];
         else if (strcmp(name, "seeds") == 0) options.seeds = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(name, "seed") == 0) options.first_seed = strtoull(argv[++i], NULL, 10), options.seeds = 1;
         else if (strcmp(name, "part") != 0 || !read_part(argv[++i])) return -1;
     }
     return i;
@@ -426,7 +428,7 @@ static int read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     int first = read_options(argc, argv);
     if (first < 0) {
-        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--once] [--times] [--bits] [--unwritten] [FILE.. | OP OPERANDS..]\n");
+        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--seed S] [--once] [--times] [--bits] [--unwritten] [FILE.. | OP OPERANDS..]\n");
         return 2;
     }
     if (first < argc) return run_given(argc - first, argv + first);

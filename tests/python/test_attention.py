@@ -133,6 +133,7 @@ def test_models_of_transformers_give_what_eager_attention_gives(config, monkeypa
     assert len(calls) == 4      # of two layers, twice
 
 
+@pytest.mark.long
 def test_generation_beside_a_cache_is_the_same():
     eager, ours = pair(transformers.LlamaConfig(**SMALL))
     ids = torch.randint(1, 99, (2, 7))

@@ -93,6 +93,7 @@ def test_a_model_that_writes_a_buffer_hits(kept, monkeypatch):
         assert [float(fast(x)[0, 0]) for _ in range(3)] == [1, 2, 3] and float(fast.count[0]) == 3
 
 
+@pytest.mark.long
 def test_another_process_hits(kept):
     program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, captured_model as c, deepwell as dw; "
                "ir = dw.capture(c.Model().eval(), torch.ones(3, 5, 16)); print(ir.trace.is_kept); print(ir)")
@@ -101,6 +102,7 @@ def test_another_process_hits(kept):
     assert [m[0] for m in made] == ["False", "True"] and made[0][2] == made[1][2]
 
 
+@pytest.mark.long
 def test_another_process_hits_for_a_model_of_transformers(kept):
     pytest.importorskip("transformers")
     program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, transformers as t, deepwell as dw; "
@@ -276,6 +278,7 @@ def test_another_call_is_a_miss(change):
     assert digest(model(), *change()) == digest(model(), *change()) != digest(model())
 
 
+@pytest.mark.long
 def test_a_changed_line_of_the_source_is_a_miss(kept, tmp_path):
     source = open(captured_model.__file__, encoding="utf-8").read()
     program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, changing as c, deepwell as dw; "
@@ -441,6 +444,7 @@ def test_what_another_process_writes_or_removes_is_no_error(kept, monkeypatch):
     assert dw.capture(model(), X).trace.is_kept
 
 
+@pytest.mark.long
 def test_several_processes_at_once_keep_one_capture(kept):
     program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, captured_model as c, deepwell as dw; "
                "m = c.Model().eval(); sys.stdin.readline(); ir = dw.capture(m, torch.ones(3, 5, 16)); print('damaged' in ir.trace.origin); print(ir)")

@@ -304,6 +304,7 @@ def test_a_loaded_engine_generates_by_its_cached_step(ir, tmp_path):
     assert (tmp_path / "again.dw").read_bytes() == (tmp_path / "m.dw").read_bytes()
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_generate_of_an_encoder_decoder_takes_rows_together():
     tf = pytest.importorskip("transformers")
@@ -389,6 +390,7 @@ def test_every_public_name_is_there():
     assert KernelRegistry is dw.KernelRegistry
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_prompts_longer_than_a_window():
     """The caches that the model makes and returns take another form there, so an export with them ends before; the engine's own are rings."""

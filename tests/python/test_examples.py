@@ -8,6 +8,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pytorch.py"
 
 
+@pytest.mark.long
 def test_the_example_runs(tmp_path):
     done = subprocess.run([sys.executable, EXAMPLE, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -16,6 +17,7 @@ def test_the_example_runs(tmp_path):
     assert (tmp_path / "model.dw").exists() and (tmp_path / "model.txt").read_text().startswith("graph ")
 
 
+@pytest.mark.long
 def test_the_example_is_typed(tmp_path):
     pytest.importorskip("mypy")
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", EXAMPLE], capture_output=True, text=True, cwd=tmp_path)

@@ -67,6 +67,7 @@ def test_no_such_row_is_said():
     assert done.returncode == 2 and "no row contains nothing-like-it" in done.stderr
 
 
+@pytest.mark.long
 def test_small_models_run_and_a_broken_off_table_goes_on(tmp_path):
     rows, tables = tmp_path / "rows.jsonl", tmp_path / "models.md"
     done = run("vit-large/1", "--rows", str(rows), "--markdown", str(tables))
@@ -84,6 +85,7 @@ def test_small_models_run_and_a_broken_off_table_goes_on(tmp_path):
     assert kept[-1]["ways"]["deepwell bf16"]["ids"] == "1 of 1"
 
 
+@pytest.mark.long
 def test_gpu_serve_tells_of_each_way():
     """On the CPU, where nothing else runs it: a service that looks ahead or not, draws, and engine.generate give a line each, and all tokens."""
     done = subprocess.run([sys.executable, str(BENCH / "gpu_serve.py"), "--device", "cpu", "--small", "--model", "gpt2", "--texts", "2", "--prompt", "8", "--tokens", "4", "--rounds", "1",

@@ -37,6 +37,7 @@ def run(what, world, ends=None):
     return answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", [3, 4])
 def test_ranks_have_the_bits_of_sums_in_order(world):
     for rank, answer in enumerate(run("same", world)):
@@ -48,6 +49,7 @@ def test_ranks_have_the_bits_of_sums_in_order(world):
             assert failed and failed[0].startswith("INVALID") and "rank 1 failed at step" in failed[0] and ("layer.2" in failed[0] or "layer.4" in failed[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_rank_that_is_gone_is_named_in_time(how):
     for answer in run(how, 3, ends=1):
@@ -57,6 +59,7 @@ def test_a_rank_that_is_gone_is_named_in_time(how):
         assert "all_reduce over tp" in answer["message"] and "layer.0" in answer["message"]
 
 
+@pytest.mark.long
 def test_models_that_differ_are_not_run():
     for answer in run("other", 2):
         assert answer["status"] == "MISMATCH" and "rank 1 has another graph than rank 0" in answer["message"]

@@ -336,6 +336,7 @@ COMMON = dict(vocab_size=64, hidden_size=16, num_hidden_layers=5, num_attention_
 IDS = torch.arange(1, 41).reshape(2, 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, settings, said", [
     ("Llama", {}, "stands for 3"), ("Mistral", {"sliding_window": 8}, "stands for 3"), ("Gemma2", {"num_hidden_layers": 7, "head_dim": 8, "sliding_window": 8}, "model.layers.1 stands for 1"),
     ("GPT2", {"n_embd": 16, "n_head": 2, "n_layer": 5, "vocab_size": 64, "scale_attn_by_inverse_layer_idx": True}, "exported in"), ("Bert", {}, "stands for 3"),
@@ -351,6 +352,7 @@ def test_models_of_transformers_become_the_same_graphs(name, settings, said, mon
     assert said in check(model, {"input_ids": IDS}, monkeypatch)
 
 
+@pytest.mark.long
 def test_the_caches_of_transformers_run_for_every_block(monkeypatch):
     tf = pytest.importorskip("transformers")
     torch.manual_seed(0)

@@ -16,6 +16,7 @@ SENTENCES = ["In the beginning was the word.", "A short one", "The cache of a de
 
 
 # The lowest cosine similarity: fp32 sums in another order; MXFP8 as docs/precision.md has it for this model, with room for these odd sentences.
+@pytest.mark.long
 @pytest.mark.parametrize("precision, lowest", [(None, 1 - 1e-6), ("mxfp8", 0.985)])
 def test_encode_runs_whole(precision, lowest):
     model = sentence_transformers.SentenceTransformer(str(Path(package.__file__).parent / "model"), device="cpu")

