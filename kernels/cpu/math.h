@@ -101,10 +101,31 @@ static inline float cpu_erf(float x) {
     return cpu_select(t > 0.92f, cpu_copysign(large, x), small);
 }
 
-/* x * (1 + erf(x / sqrt 2)) / 2 within 2^-22 of |x|. */
+/* x * (1 + erf(x / sqrt 2)) / 2 within 2^-22 of |x|: x times the normal distribution's share below it. The share below -|x| is 2^p(|x|), with the polynomial of the GPU's gelu
+ * (kernels/gpu/epilogue/activations.cuh): half of what erf takes. */
 static inline float cpu_gelu(float x) {
-    float half = 0.5f * x;
-    return CPU_FMA(half, cpu_erf(x * 0.707106781f), half);
+    const float magic = 12582912.0f;   /* as in cpu_exp */
+    float z = cpu_abs(x);
+    float p = -2.096594243994332e-6f;
+    p = CPU_FMA(p, z, 3.066296631004661e-5f);
+    p = CPU_FMA(p, z, -1.4549681509379297e-4f);
+    p = CPU_FMA(p, z, -2.3312075063586235e-4f);
+    p = CPU_FMA(p, z, 7.185799069702625e-3f);
+    p = CPU_FMA(p, z, -5.257819592952728e-2f);
+    p = CPU_FMA(p, z, -0.4591820538043976f);
+    p = CPU_FMA(p, z, -1.1511082649230957f);
+    p = CPU_FMA(p, z, -0.9999999403953552f);
+    p = p < -126.0f ? -126.0f : p;     /* NaN stays */
+    float shifted = p + magic, r = p - (shifted - magic);
+    float q = 1.53533591e-4f;
+    q = CPU_FMA(q, r, 1.33988750e-3f);
+    q = CPU_FMA(q, r, 9.61843692e-3f);
+    q = CPU_FMA(q, r, 5.55033237e-2f);
+    q = CPU_FMA(q, r, 0.240226477f);
+    q = CPU_FMA(q, r, 0.693147182f);
+    q = CPU_FMA(q, r, 1.0f);
+    float share = q * cpu_power_of_two(cpu_bits(shifted) - cpu_bits(magic));
+    return x * (0.5f + cpu_copysign(0.5f - share, x));
 }
 
 /* x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2, as x * sigmoid of twice the argument: within 2^-22 of |x|. */
