@@ -143,8 +143,8 @@ static void weigh(const job *j, const tile *t, int64_t query, const block *b, fl
     for (int64_t head = 0; head < j->heads; head += FLASH_ROWS) {
         const int64_t row = query * j->heads + head;
         const int count = (int)least(j->heads - head, FLASH_ROWS);
-        if (j->isa->pairs != NULL) j->isa->pairs->scores(count, j->room / 2, (const uint32_t *)t->q + row * (j->room / 2), j->room / 2, t->turned, 0, scores);
-        else j->isa->scores(count, j->room, (const float *)t->q + row * j->room, j->room, t->turned, 0, scores);
+        if (j->isa->pairs != NULL) j->isa->pairs->scores(count, FLASH_KEYS, j->room / 2, (const uint32_t *)t->q + row * (j->room / 2), j->room / 2, t->turned, 0, scores);
+        else j->isa->scores(count, FLASH_KEYS, j->room, (const float *)t->q + row * j->room, j->room, t->turned, 0, scores);
         for (int i = 0; i < count; i++) j->rows->add_positive(scores + i * BLOCK, b->factor, weights[head + i], sums, BLOCK);
     }
 }

@@ -93,7 +93,7 @@ static void turn(const backward *b, const float *x, int64_t room, int64_t count,
 /* ---- products ---- */
 
 static void make_scores(const backward *b, int64_t rows, int64_t width, const float *x, int64_t room, const float *keys, float *scores) {
-    for (int64_t r = 0; r < rows; r += FLASH_ROWS) b->isa->scores((int)least(rows - r, FLASH_ROWS), width, x + r * room, room, keys, 0, scores + r * BLOCK);
+    for (int64_t r = 0; r < rows; r += FLASH_ROWS) b->isa->scores((int)least(rows - r, FLASH_ROWS), FLASH_KEYS, width, x + r * room, room, keys, 0, scores + r * BLOCK);
 }
 
 /* out [rows][room] += weights [rows][inner] x [inner][room] */

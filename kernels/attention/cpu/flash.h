@@ -37,8 +37,8 @@ typedef struct flash_codes { dw_format element, scale; const uint8_t *codes, *sc
 
 /* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. v's columns come out in the order of flash_pair_column. */
 typedef struct flash_pairs {
-    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][words] times keys [words][FLASH_KEYS]. */
-    void (*scores)(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *scores);
+    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][words] times keys [words][FLASH_KEYS], of which count are there: the scores of others may be anything. */
+    void (*scores)(int rows, int count, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *scores);
     /* out [rows][columns] = out * factor[row] + weights [rows][keys / 2] times v [keys][columns]; columns: up to FLASH_COLUMNS, of out as many as fill 32. Of an odd number of keys
      * the last one's pair is no key, with a weight of 0. */
     void (*values)(int rows, int keys, int columns, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
@@ -56,8 +56,8 @@ typedef struct flash_pairs {
 static inline int64_t flash_pair_column(int64_t i) { return i / 32 * 32 + i % 16 / 4 * 8 + i % 32 / 16 * 4 + i % 4; }
 
 typedef struct flash_isa {
-    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS]; rows at most FLASH_ROWS. */
-    void (*scores)(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *scores);
+    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS], of which count are there: the scores of others may be anything. rows at most FLASH_ROWS. */
+    void (*scores)(int rows, int count, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *scores);
     /* The same sums of the FLASH_TURN keys from scores on, from k [FLASH_TURN][d] where it lies: what the others do by a transpose, in registers. d: a multiple of 16 words. NULL: there is none. */
     void (*scores_in_place)(int rows, int64_t d, const float *q, int64_t q_stride, const float *k, int64_t k_stride, const flash_next *next, int add, float *scores);
     /* out [rows][columns] = out * factor[row] + weights [rows][FLASH_KEYS] times v [keys][columns]; columns: a multiple of 16 up to FLASH_COLUMNS. */

@@ -80,7 +80,8 @@ SIMD_INLINE void values_of(const int rows, const int vectors, int columns, int k
     default: function(6, 2, __VA_ARGS__); break;     \
     }
 
-static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
+static void scores(int rows, int count, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
+    (void)count;
     BY_ROWS(scores_of, d, q, q_stride, keys, add, to)
 }
 

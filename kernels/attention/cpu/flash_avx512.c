@@ -33,7 +33,7 @@ SIMD_INLINE void values_of(const int rows, const int vectors, const int fetches,
     }
 }
 
-static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) { scores_of_words(rows, d, q, q_stride, keys, add, to); }
+static void scores(int rows, int count, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) { scores_of_words(rows, count, d, q, q_stride, keys, add, to); }
 
 static void scores_in_place(int rows, int64_t d, const float *q, int64_t q_stride, const float *k, int64_t k_stride, const flash_next *next, int add, float *to) {
     scores_of_turn_words(rows, d, q, q_stride, k, 4 * k_stride, next, add, to);

@@ -62,33 +62,39 @@ SIMD_INLINE __m512i broadcast(const void *from, int64_t word) {
     return _mm512_set1_epi32(value);
 }
 
-/* 24 accumulators. */
-SIMD_INLINE void scores_of(const int rows, int64_t words, const void *q, int64_t q_stride, const char *keys, int add, float *to) {
+/* 24 accumulators, or of the keys of one turn alone 6. */
+SIMD_INLINE void scores_of(const int rows, const int turns, int64_t words, const void *q, int64_t q_stride, const char *keys, int add, float *to) {
     __m512 sum[FLASH_ROWS][4];
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
-        for (int i = 0; i < 4; i++) sum[r][i] = add ? _mm512_loadu_ps(to + r * FLASH_KEYS + 16 * i) : _mm512_setzero_ps();
+        for (int i = 0; i < turns; i++) sum[r][i] = add ? _mm512_loadu_ps(to + r * FLASH_KEYS + 16 * i) : _mm512_setzero_ps();
     }
     for (int64_t at = 0; at < words; at++, keys += 4 * FLASH_KEYS) {
         __m512i key[4];
         SIMD_UNROLL
-        for (int i = 0; i < 4; i++) key[i] = _mm512_loadu_si512(keys + 64 * i);
+        for (int i = 0; i < turns; i++) key[i] = _mm512_loadu_si512(keys + 64 * i);
         SIMD_UNROLL
         for (int r = 0; r < rows; r++) {
             const __m512i value = broadcast(q, r * q_stride + at);
             SIMD_UNROLL
-            for (int i = 0; i < 4; i++) sum[r][i] = multiply(sum[r][i], value, key[i]);
+            for (int i = 0; i < turns; i++) sum[r][i] = multiply(sum[r][i], value, key[i]);
         }
     }
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
-        for (int i = 0; i < 4; i++) _mm512_storeu_ps(to + r * FLASH_KEYS + 16 * i, sum[r][i]);
+        for (int i = 0; i < turns; i++) _mm512_storeu_ps(to + r * FLASH_KEYS + 16 * i, sum[r][i]);
     }
 }
 
-static void scores_of_words(int rows, int64_t words, const void *q, int64_t q_stride, const void *keys, int add, float *to) { BY_ROWS(scores_of, words, q, q_stride, keys, add, to) }
+static void scores_of_words(int rows, int count, int64_t words, const void *q, int64_t q_stride, const void *keys, int add, float *to) {
+    if (count <= FLASH_TURN) {
+        BY_ROWS(scores_of, 1, words, q, q_stride, keys, add, to)
+    } else {
+        BY_ROWS(scores_of, 4, words, q, q_stride, keys, add, to)
+    }
+}
 
 /* 16 words of 16 keys, k_stride bytes apart. all: none is missing. */
 SIMD_INLINE void transpose_part(const int all, int keys, int count, const char *k, int64_t k_stride, char *to) {
@@ -156,7 +162,7 @@ SIMD_INLINE __m512 exp16(__m512 x) {
     return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n);
 }
 
-/* What soften of soften_loops.h does, in registers: the loops' joining of lanes took longer than the products. */
+/* What soften of soften_loops.h does, in registers: the loops' joining of lanes took longer than the products. Turns behind the last key that is seen have no weight. */
 static float soften_block(flash_row *row, float *scores) {
     if (row->softcap > 0) return soften(row, scores);
     const __m512 scale = _mm512_set1_ps(row->scale), hidden = _mm512_set1_ps(-INFINITY);
@@ -165,6 +171,8 @@ static float soften_block(flash_row *row, float *scores) {
     __m512 s[4], most = _mm512_set1_ps(row->max);
     SIMD_UNROLL
     for (int i = 0; i < 4; i++) {
+        s[i] = hidden;
+        if (FLASH_TURN * i >= row->end) continue;
         s[i] = _mm512_mul_ps(_mm512_loadu_ps(scores + 16 * i), scale);
         if (row->bias != NULL) {
             const __m512 bias = _mm512_loadu_ps(row->bias + 16 * i);
@@ -178,7 +186,7 @@ static float soften_block(flash_row *row, float *scores) {
     __m512 sums = _mm512_setzero_ps();
     SIMD_UNROLL
     for (int i = 0; i < 4; i++) {
-        s[i] = exp16(_mm512_sub_ps(s[i], max));
+        s[i] = FLASH_TURN * i < row->end ? exp16(_mm512_sub_ps(s[i], max)) : _mm512_setzero_ps();
         sums = _mm512_add_ps(sums, s[i]);
         _mm512_storeu_ps(scores + 16 * i, s[i]);
     }

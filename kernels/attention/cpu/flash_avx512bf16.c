@@ -41,7 +41,9 @@ SIMD_INLINE void values_of(const int rows, const int halves, const int fetches, 
     }
 }
 
-static void scores(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) { scores_of_words(rows, words, q, q_stride, keys, add, to); }
+static void scores(int rows, int count, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) {
+    scores_of_words(rows, count, words, q, q_stride, keys, add, to);
+}
 
 static void scores_in_place(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint16_t *k, int64_t k_stride, const flash_next *next, int add, float *to) {
     scores_of_turn_words(rows, words, q, q_stride, k, 2 * k_stride, next, add, to);

@@ -3,7 +3,8 @@
 
 #include "kernels/attention/cpu/soften_loops.h"
 
-static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
+static void scores(int rows, int count, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
+    (void)count;
     for (int r = 0; r < rows; r++, q += q_stride, to += FLASH_KEYS) {
         float sums[FLASH_KEYS] = {0};
         if (add) memcpy(sums, to, sizeof sums);

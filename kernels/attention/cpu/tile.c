@@ -103,10 +103,10 @@ static void load_q(tile *t, int64_t at, int64_t width) {
             load(q, offset, q->strides[3], width, t->q.floats + r * WIDTH);
             continue;
         }
-        uint16_t codes[WIDTH] = {0};
+        uint16_t *codes = t->q.codes + r * WIDTH;
         if (dw_format_is_block(q->format)) blocks_codes(t->call->isa->pairs, q, offset, 1, width, codes, WIDTH);
         else load_codes(q, offset, q->strides[3], width, codes);
-        memcpy(t->q.pairs + r * WIDTH / 2, codes, sizeof codes);
+        if (width % 2 != 0) codes[width] = 0;
     }
 }
 
@@ -286,8 +286,8 @@ static void score(tile *t, const block *b, const block *after) {
         load_keys(t, &now, &then);
         for (int r = 0, rows; r < t->at.rows; r += rows) {
             rows = rows_of_product(t->at.rows, r);
-            if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + (r * WIDTH + from) / 2, WIDTH / 2, t->keys.pairs, adds, to + r * FLASH_KEYS);
-            else call->isa->scores(rows, width, t->q.floats + r * WIDTH + from, WIDTH, t->keys.floats, adds, to + r * FLASH_KEYS);
+            if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, b->keys, (width + 1) / 2, t->q.pairs + (r * WIDTH + from) / 2, WIDTH / 2, t->keys.pairs, adds, to + r * FLASH_KEYS);
+            else call->isa->scores(rows, b->keys, width, t->q.floats + r * WIDTH + from, WIDTH, t->keys.floats, adds, to + r * FLASH_KEYS);
         }
         if (call->has_factors) add_products(t, b, at);
     }
@@ -299,6 +299,7 @@ static void soften(tile *t, const block *b) {
     const int count = b->keys;
     float bias[FLASH_KEYS] = {0};
     uint8_t mask[FLASH_KEYS] = {0};
+    const uint8_t *masked = NULL;      /* what mask is of: rows have the same one, as a rule */
     for (int r = 0; r < t->at.rows; r++) {
         flash_row *row = &t->state[r];
         int64_t begin = t->spans[r].begin - first, end = t->spans[r].end - first;
@@ -318,7 +319,8 @@ static void soften(tile *t, const block *b) {
             const int64_t *strides = call->view.mask_strides;
             const uint8_t *data = call->view.mask->data;
             data += t->at.cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
-            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
+            for (int i = 0; i < count && data != masked; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
+            masked = data;
             row->mask = mask;
         } else {
             row->mask = b->gaps ? b->there : NULL;
@@ -445,11 +447,11 @@ static void again(const tile *t, int row, float *out) {
     }
 }
 
-/* A row's sums in the order of the columns. */
+/* A row's sums in the order of the columns, of which four at a time stay together. */
 static void straighten(const tile *t, float *out) {
     float sums[OUT_WIDTH];
     memcpy(sums, out, (size_t)t->out_stride * sizeof *out);
-    for (int64_t i = 0; i < t->out_stride; i++) out[flash_pair_column(i)] = sums[i];
+    for (int64_t i = 0; i < t->out_stride; i += 4) memcpy(out + flash_pair_column(i), sums + i, 4 * sizeof *out);
 }
 
 static void finish(tile *t, int row) {

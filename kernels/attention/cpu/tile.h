@@ -54,7 +54,7 @@ typedef struct tile {
     op_attention_span spans[TILE_ROWS];
     flash_row state[TILE_ROWS];
     float factors[TILE_ROWS], ones[TILE_ROWS];
-    union { float floats[TILE_ROWS * WIDTH]; uint32_t pairs[TILE_ROWS * WIDTH / 2]; } q;
+    union { float floats[TILE_ROWS * WIDTH]; uint32_t pairs[TILE_ROWS * WIDTH / 2]; uint16_t codes[TILE_ROWS * WIDTH]; } q;
     union { float floats[WIDTH * FLASH_KEYS]; uint32_t pairs[WIDTH / 2 * FLASH_KEYS]; } keys;
     union { float floats[FLASH_TURN * WIDTH]; uint16_t codes[FLASH_TURN * WIDTH]; } loaded;
     union { float floats[FLASH_KEYS * FLASH_COLUMNS]; uint16_t codes[FLASH_KEYS * FLASH_COLUMNS]; } v;
