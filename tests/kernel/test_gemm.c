@@ -1,4 +1,4 @@
-/* What lines of conformance cannot say of the CPU's product core: that quantised panels have the same bits however they are decoded, beside every scale. */
+/* What lines of conformance cannot say of the CPU's product core: that quantised panels have the same bits however they are decoded, beside every scale, and results in bf16 the codes of num. */
 #include "support/support.h"
 
 #include <stdlib.h>
@@ -77,12 +77,43 @@ static void mxfp8_e5m2_is_decoded_exactly(void **state) { (void)state; decoders_
 static void mxfp4_is_decoded_exactly(void **state) { (void)state; decoders_have_the_exact_bits(DW_FORMAT_mxfp4, 0, 17, 239); }
 static void nvfp4_is_decoded_exactly(void **state) { (void)state; decoders_have_the_exact_bits(DW_FORMAT_nvfp4, 0, 0, 0x7e); }
 
+/* Numbers of all exponents, halfway ones, subnormal ones, infinities and NaN among them, at each place of a vector. */
+static void results_in_bf16_have_the_codes_of_num(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 16, MOST = 100 };
+    dw_context *context;
+    device *device;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(device_open(context, "cpu", &device), DW_OK);
+    const gemm_isa *isa = gemm_isa_of(&device->caps);
+    for (int at = 0; at < COUNT;) {
+        float x[MOST];
+        uint16_t got[MOST];
+        const int count = 1 + (int)(num_random(7, (uint64_t)at) % MOST);
+        for (int i = 0; i < count; i++) {
+            uint32_t bits = (uint32_t)num_random(8, (uint64_t)(at + i));
+            if ((at + i) % 3 == 0) bits = (bits & 0xffff0000) | 0x8000;             /* halfway */
+            if ((at + i) % 101 == 0) bits = (bits & 0x807fffff);                     /* subnormal, or 0 */
+            if ((at + i) % 103 == 0) bits |= 0x7f800000;                             /* NaN */
+            if ((at + i) % 107 == 0) bits = (bits & 0x80000000) | 0x7f800000;
+            memcpy(&x[i], &bits, sizeof bits);
+        }
+        isa->to_bf16(x, got, count);
+        for (int i = 0; i < count; i++)
+            if (got[i] != num_f32_to_bf16(x[i])) fail_msg("%s: %a becomes %#x, not %#x", isa->name, (double)x[i], got[i], num_f32_to_bf16(x[i]));
+        at += count;
+    }
+    device_close(device);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mxfp8_is_decoded_exactly),
         cmocka_unit_test(mxfp8_e5m2_is_decoded_exactly),
         cmocka_unit_test(mxfp4_is_decoded_exactly),
         cmocka_unit_test(nvfp4_is_decoded_exactly),
+        cmocka_unit_test(results_in_bf16_have_the_codes_of_num),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

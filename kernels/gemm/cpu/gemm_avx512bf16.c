@@ -55,6 +55,18 @@ static bool has_subnormal(const uint16_t *x, int64_t count) {
     return found != 0;
 }
 
+/* Of subnormal numbers and NaN the instruction makes other codes than num does: those go the long way. */
+static void to_bf16(const float *x, uint16_t *y, int64_t count) {
+    enum { QUIET_NAN = 0x01, SUBNORMAL = 0x20, SIGNALLING_NAN = 0x80, SPECIAL = QUIET_NAN | SUBNORMAL | SIGNALLING_NAN };
+    int64_t at = 0;
+    for (; at + 32 <= count; at += 32) {
+        const __m512 low = _mm512_loadu_ps(x + at), high = _mm512_loadu_ps(x + at + 16);
+        if ((_mm512_fpclass_ps_mask(low, SPECIAL) | _mm512_fpclass_ps_mask(high, SPECIAL)) != 0) gemm_avx512_to_bf16(x + at, y + at, 32);
+        else _mm512_storeu_si512(y + at, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+    gemm_avx512_to_bf16(x + at, y + at, count - at);
+}
+
 /* What the scales of a group or half a group are as, of a panel by 16 columns. What is decoded from codes follows at once, so that loops stay short: unrolled ones took longer. */
 typedef struct group_scales {
     const uint8_t *codes;
@@ -197,7 +209,7 @@ const gemm_isa gemm_isa_avx512bf16 = {
     .fetch = gemm_avx512_fetch,
     .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
-    .to_bf16 = gemm_avx512_to_bf16,
+    .to_bf16 = to_bf16,
     .from_bf16 = gemm_avx512_from_bf16,
     .turn = gemm_avx512_turn,
     .pair = gemm_avx512_pair,
