@@ -46,6 +46,8 @@ typedef struct flash_pairs {
     /* As scores_in_place and transpose below, of words. */
     void (*scores_in_place)(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint16_t *k, int64_t k_stride, const flash_next *next, int add, float *scores);
     void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
+    /* count sums of a row, 32 at a time, from the order of flash_pair_column to that of the columns. */
+    void (*straighten)(float *out, int64_t count);
     /* weights [FLASH_KEYS], rounded, in pairs. */
     void (*round)(const float *weights, uint32_t *pairs);
     /* count elements of each of `rows` rows of e4m3 or e2m1 become bf16, to_stride apart. count is at most 256. false: it does not unpack the format. */
@@ -68,6 +70,9 @@ typedef struct flash_isa {
     const flash_pairs *pairs;     /* NULL: operands are widened to fp32, and what follows multiplies them */
     /* scores [FLASH_KEYS] become weights relative to the new largest score; returns what earlier sums are to be multiplied with. */
     float (*soften)(flash_row *row, float *scores);
+    bool (*has_nan)(const float *x, int64_t count);
+    /* out [count] /= sum, but for a sum of 0; and then to = out in bf16, where to is not NULL. */
+    void (*end_row)(float *out, int64_t count, float sum, uint16_t *to);
 } flash_isa;
 
 extern const flash_isa flash_isa_portable;

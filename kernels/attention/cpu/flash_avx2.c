@@ -133,4 +133,4 @@ static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, con
     }
 }
 
-const flash_isa flash_isa_avx2 = {.scores = scores, .values = values, .transpose = transpose, .soften = soften};
+const flash_isa flash_isa_avx2 = {.scores = scores, .values = values, .transpose = transpose, .soften = soften, .has_nan = has_nan, .end_row = end_row};

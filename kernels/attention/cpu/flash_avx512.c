@@ -59,4 +59,4 @@ static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, con
     transpose_words(keys, d, (const char *)k, 4 * k_stride, next, transposed + first);
 }
 
-const flash_isa flash_isa_avx512 = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .soften = soften_block};
+const flash_isa flash_isa_avx512 = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .soften = soften_block, .has_nan = has_nan, .end_row = end_row};

@@ -69,6 +69,15 @@ static void transpose(int keys, int64_t words, const uint16_t *k, int64_t k_stri
     transpose_words(keys, words, (const char *)k, 2 * k_stride, next, transposed + first);
 }
 
+static void straighten(float *out, int64_t count) {
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23), high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    for (int64_t i = 0; i < count; i += 32) {
+        const __m512 a = _mm512_loadu_ps(out + i), b = _mm512_loadu_ps(out + i + 16);
+        _mm512_storeu_ps(out + i, _mm512_permutex2var_ps(a, low, b));
+        _mm512_storeu_ps(out + i + 16, _mm512_permutex2var_ps(a, high, b));
+    }
+}
+
 static void round_pairs(const float *weights, uint32_t *pairs) {
     SIMD_UNROLL
     for (int i = 0; i < 2; i++)
@@ -152,5 +161,5 @@ static bool unpack(const flash_codes *from, int64_t rows, int64_t count, uint16_
     return true;
 }
 
-static const flash_pairs pairs = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .round = round_pairs, .unpack = unpack};
-const flash_isa flash_isa_avx512bf16 = {.pairs = &pairs, .soften = soften_block};
+static const flash_pairs pairs = {.scores = scores, .scores_in_place = scores_in_place, .values = values, .transpose = transpose, .straighten = straighten, .round = round_pairs, .unpack = unpack};
+const flash_isa flash_isa_avx512bf16 = {.pairs = &pairs, .soften = soften_block, .has_nan = has_nan, .end_row = end_row};

@@ -1,9 +1,10 @@
-/* One step of the running softmax as plain loops over a block, compiled by each instruction set's file. Sums and maxima run in 16 lanes that are
- * joined in halves, whatever the width of registers. Defines the static function soften. */
+/* One step of the running softmax as plain loops over a block, and the end of a row, compiled by each instruction set's file. Sums and maxima run in 16 lanes that are
+ * joined in halves, whatever the width of registers. Defines the static functions soften, has_nan and end_row. */
 #include <math.h>
 
 #include "kernels/attention/cpu/flash.h"
 #include "kernels/cpu/math.h"
+#include "num/small.h"
 
 enum { LANES = 16 };
 
@@ -47,4 +48,15 @@ static float soften(flash_row *row, float *restrict scores) {
     row->sum = row->sum * factor + sums[0];
     row->max = most[0];
     return factor;
+}
+
+static bool has_nan(const float *x, int64_t count) {
+    int found = 0;
+    for (int64_t i = 0; i < count; i++) found |= x[i] != x[i];
+    return found != 0;
+}
+
+static void end_row(float *restrict out, int64_t count, float sum, uint16_t *restrict to) {
+    for (int64_t i = 0; i < count && sum != 0; i++) out[i] /= sum;
+    for (int64_t i = 0; i < count && to != NULL; i++) to[i] = (uint16_t)small_bf16(out[i]);
 }

@@ -447,30 +447,19 @@ static void again(const tile *t, int row, float *out) {
     }
 }
 
-/* A row's sums in the order of the columns, of which four at a time stay together. */
-static void straighten(const tile *t, float *out) {
-    float sums[OUT_WIDTH];
-    memcpy(sums, out, (size_t)t->out_stride * sizeof *out);
-    for (int64_t i = 0; i < t->out_stride; i += 4) memcpy(out + flash_pair_column(i), sums + i, 4 * sizeof *out);
-}
-
 static void finish(tile *t, int row) {
     const dw_tensor *to = t->call->out;
+    const flash_isa *isa = t->call->isa;
     const flash_row *state = &t->state[row];
+    const int64_t offset = at3(to, t->at.batch, head_of(t, row), query_of(t, row)) + t->column;
     float *out = t->out + row * t->out_stride;
-    bool is_nan = false;
-    if (t->call->isa->pairs != NULL) straighten(t, out);
+    if (isa->pairs != NULL) isa->pairs->straighten(out, t->out_stride);
     for (int64_t c = 0; c < t->columns && t->call->second_v != 1; c++) out[c] *= t->call->second_v;
-    for (int64_t c = 0; c < t->columns; c++) is_nan |= out[c] != out[c];
-    if (is_nan && isfinite(state->sum)) again(t, row, out);
-    if (state->sum != 0) {
-        for (int64_t c = 0; c < t->columns; c++) out[c] /= state->sum;
-    }
+    if (isfinite(state->sum) && isa->has_nan(out, t->columns)) again(t, row, out);
+    isa->end_row(out, t->columns, state->sum, to->format == DW_FORMAT_bf16 ? (uint16_t *)to->data + offset : NULL);
     if (t->call->lse != NULL && t->column == 0) ((float *)t->call->lse->data)[at3(t->call->lse, t->at.batch, head_of(t, row), query_of(t, row))] = state->max + logf(state->sum);
-    int64_t offset = at3(to, t->at.batch, head_of(t, row), query_of(t, row)) + t->column;
     if (to->format == DW_FORMAT_f32) memcpy((float *)to->data + offset, out, (size_t)t->columns * sizeof *out);
-    else if (to->format == DW_FORMAT_bf16) num_f32_to_bf16_row(out, (uint16_t *)to->data + offset, t->columns);
-    else num_f32_to_f16_row(out, (uint16_t *)to->data + offset, t->columns);
+    else if (to->format == DW_FORMAT_f16) num_f32_to_f16_row(out, (uint16_t *)to->data + offset, t->columns);
 }
 
 /* ---- tiles ---- */
