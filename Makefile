@@ -24,15 +24,15 @@ demo:
 
 # What each commit has to pass, without a GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers; what runs on
 # threads under the thread sanitizer. Of what is long, another part for each commit (CONTRIBUTING.md, "Tests"). Where all with gcc took longer than LONG seconds, as on a slow machine that has compiled all of
-# it, every second test under the sanitizers is left to another commit.
+# it, every second test under the sanitizers is left to another commit: which ones changes with every second commit, as the turns below change with each.
 LONG = 2400
 test:
 	$(MAKE) setup
 	@mkdir -p $(BUILD) && date +%s >$(BUILD)/tests-began
 	scripts/fixtures.sh & fixtures=$$!; $(MAKE) all; built=$$?; wait $$fixtures && exit $$built    # one process, beside the compilers
 	$(CTEST) --test-dir $(BUILD)
-	took=$$(($$(date +%s) - $$(cat $(BUILD)/tests-began))) part=$$(scripts/part.sh 2); every=1,,1; \
-	[ $$took -le $(LONG) ] || { echo "make test: $$took s so far, so of the tests under the sanitizers every second one, $$part" && every=$$(($${part%/*} + 1)),,2; }; \
+	took=$$(($$(date +%s) - $$(cat $(BUILD)/tests-began))) part=$$(scripts/part.sh 4); every=1,,1; \
+	[ $$took -le $(LONG) ] || { echo "make test: $$took s so far, so of the tests under the sanitizers every second one" && every=$$(($${part%/*} / 2 + 1)),,2; }; \
 	$(MAKE) -j 2 test-sanitized test-threads EVERY=$$every
 
 # Not again: what tests text, headers, documents and what is installed, and what spends its time in Python; and of the longest, in turns, a half.
@@ -51,6 +51,7 @@ test-threads:
 	$(CTEST) --test-dir $(BUILD)/threads -R '^(base_pool|comm_comm|comm_ranks|conform_kernels|serve_ranks|serve_ranks_fail|serve_service)$$'
 
 # Before a release, by hand: all of what each commit takes a part of. Hours. GPU names a device (cuda), where there is one.
+test-release: LONG = 1000000
 test-release: test
 	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD)/sanitized -R '^(capture_models|conform_kernels|models_models|sim_model)$$' || exit 1; done
 	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD) -R '^(conform_cuda|project_other_family)$$' || exit 1; done

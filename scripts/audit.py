@@ -289,7 +289,7 @@ def audit_image(path):
             if not entry.startswith("$"):
                 counts.append(audit_function(f"{path.stem}:{architecture}", entry, blocks, tiles.get(entry)))
     if not counts:
-        raise RuntimeError(f"{path} has no machine code for sm_90a or sm_100f: configure with -DDEEPWELL_ASSEMBLE=, which assembles all images")
+        raise SystemExit(f"audit.py: {path} has no machine code for sm_90a or sm_100f: configure with -DDEEPWELL_ASSEMBLE=, which assembles all images")
     log = path.with_name(path.name + ".log")
     spilled = sum(int(bytes_) for bytes_ in SPILLED.findall(log.read_text())) if log.exists() else 0
     if spilled > 0:

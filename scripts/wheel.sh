@@ -25,6 +25,11 @@ fi
 # The compiler by the name that the build has for it: ccache tells cc from gcc, and would compile all of it again.
 compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' build/CMakeCache.txt 2>/dev/null || true)
 [ -z "${CC:-}" ] && [ -n "$compiler" ] && export CC="$compiler"
+part=$(sed -n 's/^DEEPWELL_ASSEMBLE:[A-Z]*=//p' build/CMakeCache.txt 2>/dev/null || true)
+if [ -n "$part" ] && [ -z "$plain" ]; then
+    echo "wheel.sh: the GPU code of build is for tests: a part of it is assembled (DEEPWELL_ASSEMBLE=$part). Run cmake -DDEEPWELL_ASSEMBLE= build, and again" >&2
+    exit 1
+fi
 rm -rf "$tools/made" "$place"/deepwell-*.whl
 nice "$tools/venv/bin/pip" wheel -q --no-deps --config-settings=build-dir="$tools/build" $images -w "$tools/made" . >"$tools/log" 2>&1 || { cat "$tools/log" >&2; exit 1; }
 if [ -n "$plain" ]; then
