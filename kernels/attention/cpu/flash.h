@@ -35,7 +35,7 @@ struct flash_next { const char *data; int64_t stride, bytes; int rows; const fla
 /* Rows of codes from a byte on, those of each `block` times their scale, of a byte each; scales NULL: alone. Strides in bytes. */
 typedef struct flash_codes { dw_format element, scale; const uint8_t *codes, *scales; int64_t code_stride, scale_stride, block; } flash_codes;
 
-/* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. v's columns come out in the order of flash_pair_column. */
+/* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. Sums of v's columns come out in another order, which straighten undoes. */
 typedef struct flash_pairs {
     /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][words] times keys [words][FLASH_KEYS], of which count are there: the scores of others may be anything. */
     void (*scores)(int rows, int count, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *scores);
@@ -46,16 +46,13 @@ typedef struct flash_pairs {
     /* As scores_in_place and transpose below, of words. */
     void (*scores_in_place)(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint16_t *k, int64_t k_stride, const flash_next *next, int add, float *scores);
     void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
-    /* count sums of a row, 32 at a time, from the order of flash_pair_column to that of the columns. */
+    /* count sums of a row, 32 at a time, to the order of the columns from that of values: 0-3, 8-11, 16-19, 24-27, then 4-7, 12-15, 20-23, 28-31. */
     void (*straighten)(float *out, int64_t count);
     /* weights [FLASH_KEYS], rounded, in pairs. */
     void (*round)(const float *weights, uint32_t *pairs);
     /* count elements of each of `rows` rows of e4m3 or e2m1 become bf16, to_stride apart. count is at most 256. false: it does not unpack the format. */
     bool (*unpack)(const flash_codes *from, int64_t rows, int64_t count, uint16_t *to, int64_t to_stride);
 } flash_pairs;
-
-/* The column of v that place i of a row of sums holds. */
-static inline int64_t flash_pair_column(int64_t i) { return i / 32 * 32 + i % 16 / 4 * 8 + i % 32 / 16 * 4 + i % 4; }
 
 typedef struct flash_isa {
     /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS], of which count are there: the scores of others may be anything. rows at most FLASH_ROWS. */

@@ -319,7 +319,7 @@ static void soften(tile *t, const block *b) {
             const int64_t *strides = call->view.mask_strides;
             const uint8_t *data = call->view.mask->data;
             data += t->at.cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
-            for (int i = 0; i < count && data != masked; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
+            for (int i = 0; data != masked && i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
             masked = data;
             row->mask = mask;
         } else {
