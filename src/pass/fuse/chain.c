@@ -6,7 +6,8 @@
  *     output z %3
  *
  * A chain runs where its last op was, so its operands live until then. An op joins only if that keeps no more memory alive than its result did, or if nothing runs in
- * between. Where several pointwise ops read a value of 16 bits widened, each has a cast of its own first, which its chain takes in. What is known at load stays alone: it is computed once. So do ops for which a kernel was named, and numbers of 64 bits do not go with floats of 32 and less:
+ * between. Where several pointwise ops read a value of 16 bits widened, each has a cast of its own first, which its chain takes in. So has each its own sum or product of values that are all smaller
+ * than it, as angles of rotary embeddings are: it costs less than reading the result. What is known at load stays alone: it is computed once. So do ops for which a kernel was named, and numbers of 64 bits do not go with floats of 32 and less:
  * kernels take those in vectors. */
 #include "pass/fuse/fuse.h"
 
@@ -85,6 +86,27 @@ static bool runs_between(const draft *draft, const ir_node *node) {
     return false;
 }
 
+/* Along each axis as long as other, or of one. */
+static bool fits_in(const op_type *type, const op_type *other) {
+    if (type->rank > other->rank) return false;
+    for (int i = 0; i < type->rank; i++) {
+        const dim size = type->dims[type->rank - 1 - i];
+        int64_t one;
+        if (size != other->dims[other->rank - 1 - i] && !(dim_is_constant(size, &one) && one == 1)) return false;
+    }
+    return true;
+}
+
+/* Is what value is a view of, in another order or repeated, no larger than a tensor of the type? */
+static bool is_within(const ir_value *value, const op_type *type) {
+    bool fits = fits_in(&value->type, type);
+    while (value->kind == IR_RESULT && is_view(value->node) && value->node->op != OP_slice) {
+        value = ir_in(value->node, 0);
+        fits = fits || fits_in(&value->type, type);
+    }
+    return fits && (value->kind != IR_RESULT || !is_view(value->node));
+}
+
 /* Bits for each element of the chain that value keeps alive longer if the root reads it. */
 static int64_t extends_by(const draft *draft, ir_value *value) {
     const ir_value *base = base_of(value);
@@ -101,8 +123,8 @@ static bool keeps_memory(const draft *draft, const ir_node *node) {
         bool is_again = false;
         for (int k = 0; k < i; k++) is_again |= base_of(ir_in(node, k)) == base_of(ir_in(node, i));
         if (is_again || reads_number(node, i, &number)) continue;
-        const op_type *type = &base_of(ir_in(node, i))->type;
-        if (!same_dims(type, &ir_out(node)->type) && !same_dims(&ir_in(node, i)->type, &ir_out(node)->type) && type->rank > 1) return false;   /* of a size that is not compared here */
+        const op_type *type = &base_of(ir_in(node, i))->type, *result = &ir_out(node)->type;
+        if (!is_within(ir_in(node, i), result) && !same_dims(type, result) && !same_dims(&ir_in(node, i)->type, result) && type->rank > 1) return false;   /* of a size that is not compared here */
         extended += extends_by(draft, ir_in(node, i));
     }
     return extended <= dw_format_bits(ir_out(node)->type.format);
@@ -315,7 +337,7 @@ static dw_status run(ir_graph *graph, const pass_options *options, arena *arena,
     return DW_OK;
 }
 
-/* ---- what is widened ---- */
+/* ---- what each reader makes ---- */
 
 /* Does the node, a pointwise op of the cast's shape, read 16 bits as well as 32? */
 static bool widens_itself(const pass_options *options, const ir_node *cast, const ir_node *node) {
@@ -350,8 +372,38 @@ static dw_status split_cast(ir_graph *graph, const pass_options *options, ir_nod
     return DW_OK;
 }
 
-static dw_status split_casts(ir_graph *graph, const pass_options *options) {
-    for (ir_node *node = graph->first; node != NULL; node = node->next) TRY(split_cast(graph, options, node));
+static bool is_sum_or_product(op_id op) { return op == OP_add || op == OP_sub || op == OP_mul; }
+
+/* Can a chain of the user's take in the node? */
+static bool may_take(const pass_options *options, const ir_node *node, const ir_node *user) {
+    const draft draft = {.options = options, .root = (ir_node *)user};
+    return is_candidate(&draft, user) && is_candidate(&draft, node) && is_narrow(ir_out(user)->type.format);
+}
+
+static dw_status split_outer(ir_graph *graph, const pass_options *options, ir_node *node) {
+    ir_value *const value = ir_out(node);
+    if (!is_sum_or_product(node->op) || !is_narrow(value->type.format) || !fuse_is_outer(node) || value->output_count + value->next_count > 0) return DW_OK;
+    for (const ir_use *use = value->uses; use != NULL; use = use->next)
+        if (!may_take(options, node, use->node)) return DW_OK;
+    for (ir_use *use = value->uses, *next; use != NULL; use = next) {
+        ir_value *own;
+        ir_node *const user = use->node;
+        const int operand = use->index;
+        next = use->next;
+        if (ir_use_count(graph, value) < 2 || reads_twice(user, value)) continue;
+        ir_cursor_before(graph, user);
+        graph->origin = node->origin;
+        TRY(ir_emit(graph, node->op, node->n_in, (ir_value *[]){ir_in(node, 0), ir_in(node, 1)}, 0, NULL, &own));
+        ir_set_operand(user, operand, own);
+    }
+    return DW_OK;
+}
+
+static dw_status split(ir_graph *graph, const pass_options *options) {
+    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+        TRY(split_cast(graph, options, node));
+        TRY(split_outer(graph, options, node));
+    }
     ir_renumber(graph);
     return DW_OK;
 }
@@ -360,7 +412,7 @@ dw_status pass_chain(ir_graph *graph, const pass_options *options, bool *changed
     arena scratch;
     *changed = false;
     ir_renumber(graph);
-    TRY(split_casts(graph, options));
+    TRY(split(graph, options));
     arena_init(&scratch, graph->context);
     dw_status status = run(graph, options, &scratch, changed);
     arena_free(&scratch);

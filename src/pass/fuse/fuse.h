@@ -49,6 +49,8 @@ ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op)
  * make it from its result in via. COUNT: it is none. */
 dw_format fuse_blocks(const ir_node *quantize);
 bool fuse_is_float(dw_format format);                       /* an element format of at least 16 bits */
+/* Is node a pointwise op each of whose operands is repeated along an axis of the result, as a sum of a row and a column is? (outer.c) */
+bool fuse_is_outer(const ir_node *node);
 /* Below casts that lose nothing. */
 ir_value *fuse_skip_widening(ir_value *value);
 /* A number of the program's own, which no weight decides. */
