@@ -21,10 +21,11 @@ enum { STEP = THREADS * WORDS, COPIES = (SAMPLE_CLUSTER_MOST + STEP - 1) / STEP 
 static_assert(BUCKETS <= OF_THREAD * THREADS, "each bucket has a thread");
 
 /* What a block shows the others; each is written once between two meetings of the cluster. What is short is written to all of them, so that none waits for it behind the meeting. */
-typedef struct shown { float largest, sum, best, share; uint32_t bad, high, low, count; } shown;
+typedef struct shown { __align__(16) float largest; float sum, best, share; uint32_t high, low, count; } shown;
+enum { SENT = 24 };                   /* bytes of it that blocks send each other when they have read: up to count */
 
-/* What was read: the largest logit and the sum of e^x as they come; the likeliest as they are kept, its id, and about the sum of masses beside it; bad: some are NaN or +inf. */
-typedef struct reading { float largest, sum, best, share; int id; uint32_t bad; } reading;
+/* What was read: the largest logit and the sum of e^x as they come; the likeliest as they are kept, its id, and about the sum of masses beside it; from: what e^x is over as it is summed. Where some are NaN or +inf, sum is NaN. */
+typedef struct reading { float largest, sum, best, share, from; int id; } reading;
 
 /* Which bucket has a cut, -1: it is behind all; how many are in front of it, and in it. last: the last of equal ids at the cut, in the block that has it. */
 typedef struct found { int bucket; uint32_t before, inside; int last; } found;
@@ -49,6 +50,7 @@ typedef struct cluster_room {
     unsigned long long of_warp[WARPS], ranks[LISTED];   /* ranks: of all blocks' candidates, by their scores */
     float logits[LISTED];         /* theirs */
     int ids[LISTED];              /* of the block's own, in the chunk */
+    uint64_t read_full;           /* mbarrier: all that blocks send when they have read is there */
     uint64_t piece_full[COPIES];  /* mbarriers: the bytes of a step are there; each is used once */
     mass_sums of_warps[WARPS], sums[2][SAMPLE_CLUSTER_BLOCKS];
     float warp_largest[WARPS], warp_sum[WARPS], warp_best[WARPS], warp_share[WARPS];
@@ -117,7 +119,7 @@ INLINE unsigned long long warp_most(unsigned long long x) {
 INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long x, int place) {
     cluster_room *room = c->room;
     x = warp_most(x);
-    if (threadIdx.x % 32 == 0) room->of_warp[threadIdx.x / 32] = x;
+    if (threadIdx.x % 32 == 0) room->of_warp[thread() / 32] = x;
     __syncthreads();
     if (threadIdx.x < 32) {
         x = warp_most(threadIdx.x < WARPS ? room->of_warp[threadIdx.x] : 0);
@@ -136,7 +138,7 @@ INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long
 /* The largest of the block, to all its threads. Between two uses its threads meet. */
 INLINE unsigned long long block_most(const sample_chunk *c, unsigned long long x) {
     x = warp_most(x);
-    if (threadIdx.x % 32 == 0) c->room->of_warp[threadIdx.x / 32] = x;
+    if (threadIdx.x % 32 == 0) c->room->of_warp[thread() / 32] = x;
     __syncthreads();
     return warp_most(c->room->of_warp[threadIdx.x % WARPS]);
 }

@@ -73,16 +73,15 @@ INLINE void add_buckets(const sample_chunk *c, uint32_t *sums) {
 
 /* The sum of what threads in front of this one have. Between two uses the cluster meets. */
 INLINE uint32_t in_front(const sample_chunk *c, uint32_t own) {
-    uint32_t up_to = own, front = 0;
+    uint32_t up_to = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         const uint32_t other = __shfl_up_sync(~0u, up_to, step);
         if ((int)threadIdx.x % 32 >= step) up_to += other;
     }
-    if (threadIdx.x % 32 == 31) c->room->of_warp[threadIdx.x / 32] = up_to;
+    if (threadIdx.x % 32 == 31) c->room->of_warp[thread() / 32] = up_to;
     __syncthreads();
-    for (int i = 0; i < (int)threadIdx.x / 32; i++) front += (uint32_t)c->room->of_warp[i];
-    return front + up_to - own;
+    return redux_add(threadIdx.x % 32 < threadIdx.x / 32 ? (uint32_t)c->room->of_warp[threadIdx.x % 32] : 0) + up_to - own;
 }
 
 /* Of the ids that have the order of the cut the one whose number, from 1 on, is wanted. */

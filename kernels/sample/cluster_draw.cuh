@@ -92,7 +92,7 @@ INLINE listed list_scores(const sample_chunk *c, const contest *t, bool was_watc
     listed all = {false, false};
     const uint32_t block = threadIdx.x / c->room->candidates, place = threadIdx.x % c->room->candidates;
     for (uint32_t i = 0; i < cluster_blocks(); i++) all.too_many |= c->room->listed_by[i] > c->room->candidates;
-    if (threadIdx.x < LISTED && (block >= cluster_blocks() || place >= c->room->listed_by[block])) c->room->ranks[threadIdx.x] = 0;
+    if (threadIdx.x < LISTED && (block >= cluster_blocks() || place >= c->room->listed_by[block])) c->room->ranks[thread()] = 0;
     all.any = __syncthreads_or(own_rank(c) != 0);
     return all;
 }
@@ -140,7 +140,7 @@ INLINE int show_pivots(const sample_chunk *c) {
             const uint32_t from = block * room->candidates, end = from + min(room->candidates, room->listed_by[block]);
             for (uint32_t i = from; i < end; i++) higher += room->ranks[i] > own;
         }
-        const pivot mine = {room->logits[threadIdx.x], id_of(own)};
+        const pivot mine = {room->logits[thread()], id_of(own)};
         if (higher < PIVOTS) room->pivots[higher] = mine;
     }
     __syncthreads();
@@ -189,7 +189,7 @@ INLINE int choose_kept(const sample_arguments *a, const sample_chunk *c, share_s
             if (k < left && (other.order > foremost.order || (other.order == foremost.order && other.last < foremost.last))) foremost = other;
         }
         const unsigned long long own = own_rank(c);
-        if (own != 0 && !is_in_front(&foremost, c->room->logits[threadIdx.x], id_of(own))) c->room->ranks[threadIdx.x] = 0;
+        if (own != 0 && !is_in_front(&foremost, c->room->logits[thread()], id_of(own))) c->room->ranks[thread()] = 0;
     }
     drop_behind(c, &foremost);
     return -1;

@@ -71,7 +71,7 @@ INLINE uint32_t least_word(const philox_words *words) { return min(min(words->wo
 INLINE void raise_watch(const sample_chunk *c, const reading *r, watch *w, int turn) {
     cluster_room *room = c->room;
     const int half = __popc(turn) % 2;           /* turns are 0, 1, 3, 7 and so on: another half each time, as slow threads still read the one before */
-    float share = r->share, best = r->largest;
+    float share = r->share, best = r->best;
     join_sums(&best, &share, c->scale);
     if (threadIdx.x % 32 == 0) room->best_so_far[half][threadIdx.x / 32] = best, room->share_so_far[half][threadIdx.x / 32] = share;
     __syncthreads();

@@ -2,8 +2,8 @@
  *
  *     gmem -> smem   logits as bias, mask and counts make them, in fp32. Where there is none of these bulk copies bring them as they come, all pieces at once, and threads read
  *                    each piece when it is there. What finds no room then is read where it lies
- *     reading        the likeliest, the largest and the sum of e^x of the logits as they come, and about the sum of masses; and fours of ids that the draw could give, where all are kept.
- *                    The likeliest alone needs no more
+ *     reading        the likeliest, the largest and the sum of e^x of the logits as they come, which are all that a temperature of 0 needs; else about the sum of masses, and fours of ids that the
+ *                    draw could give, where all are kept. Blocks send each other what they have read
  *     top_k          histograms of counts in each block, which all blocks add up and walk down: 2048 equal steps below the largest logit, then 11 bits at a time of the ordered logits in the
  *                    step that has the cut; equal ones at the cut by their ids. What is out becomes -inf
  *     draw           4 ids a thread and Philox counter; the scores of four are bounded together from above by fast arithmetic, and exact ones computed of the few whose bound is not below what
@@ -44,26 +44,34 @@ INLINE int choose(const sample_arguments *a, sample_chunk *c, const reading *all
     return draw_among(a, c, all->share, was_watched);
 }
 
-/* Behind it threads see what the first one has begun with. */
-INLINE bool read_settings(const sample_arguments *a, sample_chunk *c) {
-    const sampling_settings settings = sampling_settings_of((const float *)a->settings.data + row_of(c) * SAMPLING_SETTINGS);
+/* What a row brings beside its logits. It is asked for in front of these, so as not to wait behind them. */
+typedef struct request { sampling_settings settings; uint64_t seed, draw; int64_t picked; } request;
+
+INLINE request load_request(const sample_arguments *a, int64_t row) {
+    const uint64_t *numbers = (const uint64_t *)a->draw.data + 2 * row;
+    const request q = {sampling_settings_of((const float *)a->settings.data + row * SAMPLING_SETTINGS), numbers[0], numbers[1], a->row.data != 0 ? load_int(&a->row, row) : row};
+    return q;
+}
+
+/* Behind it threads see what the first one has begun with. Are its settings good? */
+INLINE bool begin_row(const sample_arguments *a, sample_chunk *c, const request *q) {
+    const float temperature = q->settings.temperature;
     if (threadIdx.x == 0) {
-        const uint64_t *numbers = (const uint64_t *)a->draw.data + 2 * row_of(c);
-        c->room->settings = settings;
-        c->room->over = settings.temperature > 0 ? 1.0f / settings.temperature : 0;
-        c->room->least = sampling_least_heat(settings.min_p);
-        begin_noise(c->room, numbers[0], numbers[1]);
+        c->room->settings = q->settings;
+        c->room->over = temperature > 0 ? 1.0f / temperature : 0;
+        c->room->least = sampling_least_heat(q->settings.min_p);
+        begin_noise(c->room, q->seed, q->draw);
     }
     __syncthreads();
-    c->scale = settings.temperature > 0 ? fminf(1.0f / settings.temperature, 1e30f) * LOG2_E : 0;
-    c->picked = a->row.data != 0 ? load_int(&a->row, row_of(c)) : row_of(c);
-    return sampling_are_good(&settings) && c->picked >= -1 && c->picked < a->picked_rows;
+    c->scale = temperature > 0 ? fminf(1.0f / temperature, 1e30f) * LOG2_E : 0;
+    c->picked = q->picked;
+    return sampling_are_good(&q->settings) && c->picked >= -1 && c->picked < a->picked_rows;
 }
 
 INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_room *room) {
     extern __shared__ __align__(16) float kept[];
     sample_chunk c = {.kept = kept, .format = format == CUDA_f32 || adjusts_logits(a) ? CUDA_f32 : format, .room = room};
-    reading all = {-INFINITE, 0, -INFINITE, 0, NONE, 0};
+    reading all = {-INFINITE, 0, -INFINITE, 0, -LARGEST, NONE};
     int id = SAMPLING_BAD_SETTINGS;
     c.kept_address = (uint32_t)anew((int)shared_address(kept));
     c.room_address = (uint32_t)anew((int)shared_address(room));
@@ -78,26 +86,29 @@ INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_
         room->end.order = 0;
         room->end.last = NONE;
         for (int i = 0; i < COPIES; i++) mbarrier_init(shared_address(&room->piece_full[i]), 1);
+        mbarrier_init(shared_address(&room->read_full), 1);
         fence_mbarrier_init();
     }
-    cluster_arrive();
+    cluster_arrive_relaxed();
     grid_release();
     grid_wait();
+    const request asked = load_request(a, row_of(&c));
     copy_chunk(format, a, &c, data);
-    if (read_settings(a, &c)) {
+    const bool is_good = begin_row(a, &c, &asked);
+    cluster_wait();                   /* all blocks have begun, so that others may write there */
+    if (is_good) {
         watch w = {room->settings.temperature > 0 && c.scale > 0 && !keeps_first(a, &c) && !adjusts_logits(a), -INFINITE, -INFINITE, -INFINITE, fminf(room->over, 1e30f)};
         read_chunk(format, a, &c, &w, &all);
         gather_readings(&c, &all);
         if (threadIdx.x == 0) room->log_sum = all.largest + logf(all.sum);
-        id = all.bad ? (int)SAMPLING_NOT_FINITE : choose(a, &c, &all, w.is_on);
+        id = all.sum != all.sum ? (int)SAMPLING_NOT_FINITE : choose(a, &c, &all, w.is_on);
     } else {
         await_chunk(&c);
-        cluster_wait();
     }
     const int at = id - c.first;
     if (threadIdx.x == 0 && (id < 0 ? cluster_rank() == 0 : at >= 0 && at < c.here)) {
         float log = NOT_A_NUMBER;
-        if (id >= 0) log = (adjusts_logits(a) ? logit_of(format, a, &c, id) : kept_at(&c, at)) - room->log_sum;
+        if (id >= 0) log = (adjusts_logits(a) ? logit_of(format, a, &c, id) : room->settings.temperature == 0 ? c.largest : kept_at(&c, at)) - room->log_sum;
         ((int64_t *)a->ids.data)[row_of(&c)] = id;
         ((float *)a->logs.data)[row_of(&c)] = log;
     }

@@ -55,6 +55,10 @@ PTX float2 ld_shared_f32x2(uint32_t address) {
 }
 /* address: in the cluster's window, see cluster_map. */
 PTX void st_cluster_f32(uint32_t address, float x) { asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
+/* The same of 8 bytes at a later time; the barrier, which is in the same block, gets them. */
+PTX void st_async_u32x2(uint32_t address, uint32_t x, uint32_t y, uint32_t barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
 PTX float ld_cluster_f32(uint32_t address) {
     float x;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");

@@ -18,4 +18,11 @@ PTX uint32_t redux_min(uint32_t x) {
     return y;
 }
 
+/* The sum of the 32. */
+PTX uint32_t redux_add(uint32_t x) {
+    uint32_t y;
+    asm volatile("redux.sync.add.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 #endif
