@@ -50,6 +50,8 @@ KERNEL_FUNCTIONS(reference, reference)
 
 /* norm_rows.c: can the norm write its result in blocks beside the plain one (kernel_run.quantises_beside)? */
 bool norm_rows_writes_both(const kernel_run *run);
+/* pieces.c: kernel_carry. */
+bool move_pieces_launch(const chip_caps *chip, int count, const kernel_piece *pieces, bool early, kernel_launch *launch);
 /* cache_cuda.c: does it do the norms of keys and queries of the run (kernel_run.heads)? */
 bool cache_cuda_normalises(const kernel_run *run);
 

@@ -1,6 +1,7 @@
-/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element. Speed: bench/results/h200/plain.md. */
+/* Copies between tensors of any strides, and of a few bytes from place to place, fills, ascending integers and triangles: one thread an element. Speed: bench/results/h200/plain.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/move/move_cuda.h"
+#include "kernels/move/pieces.cuh"
 
 KERNEL(move_copy, copy_arguments) {
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
@@ -34,3 +35,5 @@ KERNEL(move_triangle, triangle_arguments) {
         else store_int(&arguments.to, at[0], 0);
     }
 }
+
+KERNEL(move_pieces, piece_arguments) { copy_piece(&arguments.pieces[blockIdx.x]); }

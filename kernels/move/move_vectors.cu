@@ -8,6 +8,7 @@
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/move/move_cuda.h"
+#include "kernels/move/pieces.cuh"
 
 #define INLINE static __device__ __forceinline__
 
@@ -19,6 +20,13 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_words(const __gr
         nest_offsets(&arguments.nest, i, 2, at);
         ((uint4 *)arguments.to.data)[at[0]] = ((const uint4 *)arguments.from.data)[at[1]];
     }
+}
+
+/* Behind launches that it need not wait for to begin. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_pieces_early(const __grid_constant__ piece_arguments arguments) {
+    grid_release();
+    grid_wait();
+    copy_piece(&arguments.pieces[blockIdx.x]);
 }
 
 /* Where a tile begins: element offsets of its matrices, and its first row and column. */

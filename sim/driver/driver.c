@@ -288,7 +288,7 @@ static int other_attribute(int attribute) {
     case 92: case 93: case 122: return 1;   /* streams write values */
     case 12: case 82: return 65536;   /* registers of a block, of a multiprocessor */
     case 39: return 2048;             /* threads of a multiprocessor */
-    case 41: return 1;                /* unified addresses */
+    case CUDA_DEVICE_UNIFIED_ADDRESSING: return 1;
     case 95: return 1;                /* cooperative launch */
     case 106: return 32;              /* blocks of a multiprocessor */
     case 111: return SIM_SHARED_RESERVED;

@@ -165,6 +165,13 @@ static dw_status cuda_make_ready(device *device, device_graph *graph) {
     return status;
 }
 
+static dw_status cuda_carry_in_graph(device *device, device_graph *graph, int first_count, const kernel_piece *first, int last_count, const kernel_piece *last, bool *done) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_graph_carry(device, graph, first_count, first, last_count, last, done);
+    cuda_leave(device);
+    return status;
+}
+
 static dw_status cuda_record(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
     TRY(cuda_enter(device));
     dw_status status = cuda_graph_add(device, graph, row, run);
@@ -211,6 +218,7 @@ static const device_calls cuda_calls = {
     .write = cuda_write,
     .read = cuda_read,
     .copy = cuda_move,
+    .carry = cuda_carry,
     .copy_rows = cuda_move_rows,
     .fill = cuda_fill,
     .run = cuda_run_row,
@@ -229,6 +237,7 @@ static const device_calls cuda_calls = {
     .graph_begin = cuda_graph_begin,
     .graph_add = cuda_record,
     .graph_ready = cuda_make_ready,
+    .graph_carry = cuda_carry_in_graph,
     .graph_launch = cuda_start,
     .graph_release = cuda_graph_release,
     .graph_time = cuda_time,
@@ -255,6 +264,9 @@ static dw_status start(device *device, int number, const char *libraries) {
     TRY(cuda_probe(context, driver, state->ordinal, &device->caps));
     CUDA_TRY(context, driver, DevicePrimaryCtxRetain, &state->primary, state->ordinal);
     state->retained = true;
+    int unified = 0;
+    CUDA_TRY(context, driver, DeviceGetAttribute, &unified, CUDA_DEVICE_UNIFIED_ADDRESSING, state->ordinal);
+    state->carries = unified != 0;
     void *fault = NULL;
     IN_CONTEXT(device, MemAllocHost_v2, &fault, sizeof(kernel_fault));
     state->fault = fault;

@@ -55,6 +55,7 @@ typedef struct cuda_state {
     cuda_capture_mode mode;       /* of the caller's thread meanwhile */
     map libraries, functions;     /* by image; by entry, -> cuda_entry */
     cuda_vendor vendors[KERNEL_LIBRARIES];   /* own NULL: it is not there */
+    bool carries;                 /* kernels reach pinned memory of the host at its own address */
     kernel_fault *fault;          /* in memory of the host, which kernels write, too */
     cuda_pointer counters;        /* KERNEL_SLOT_COUNTERS: zeros between launches, as those of an opened device run one behind the other, but for those that wait by themselves for the ones in front */
 } cuda_state;
@@ -83,6 +84,7 @@ dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_func
 /* Writes addresses, fault place and tensor maps into launch->arguments. */
 dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, kernel_launch *launch);
 dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run);
+dw_status cuda_carry(device *device, int count, const kernel_piece *pieces, bool *done);
 
 /* ---- libraries of vendors (cuda_library.c) ---- */
 
@@ -117,6 +119,7 @@ struct device_graph {
     arena arena;
     graph_node **nodes;
     size_t count, capacity;       /* nodes of the executable graph, or of the one that is being made */
+    graph_node *first, *last;     /* what it carries in front of its launches and behind them; NULL: it never has, else they may carry nothing */
     size_t place;                 /* the next launch is compared with this node */
     uint32_t step;
     bool differs;                 /* from exec, in more than can be patched */
@@ -133,6 +136,7 @@ dw_status cuda_graph_create(device *device, device_graph **graph);
 dw_status cuda_graph_begin(device *device, device_graph *graph);
 dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
 dw_status cuda_graph_ready(device *device, device_graph *graph);
+dw_status cuda_graph_carry(device *device, device_graph *graph, int first_count, const kernel_piece *first, int last_count, const kernel_piece *last, bool *done);
 dw_status cuda_graph_launch(device *device, device_graph *graph);
 void cuda_graph_release(device *device, device_graph *graph);
 

@@ -86,16 +86,22 @@ static dw_status record_call(device *device, device_graph *graph, graph_node *no
     return DW_OK;
 }
 
+static dw_status new_node(device_graph *graph, graph_node **node) {
+    const uintptr_t align = _Alignof(graph_node);   /* as its arguments may hold tensor maps, more than an arena's */
+    uint8_t *room = arena_new(&graph->arena, 1, sizeof(graph_node) + align);
+    *node = NULL;
+    if (room == NULL) return DW_NO_MEMORY;
+    *node = (graph_node *)(room + (-(uintptr_t)room & (align - 1)));
+    (*node)->child = NULL;
+    return DW_OK;
+}
+
 static dw_status next_place(device *device, device_graph *graph, graph_node **node) {
     if (graph->place == graph->count) {
-        graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown);
+        graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown), *made;
         if (grown == NULL) return DW_NO_MEMORY;
         graph->nodes = grown;
-        const uintptr_t align = _Alignof(graph_node);   /* as its arguments may hold tensor maps, more than an arena's */
-        uint8_t *room = arena_new(&graph->arena, 1, sizeof(graph_node) + align);
-        if (room == NULL) return DW_NO_MEMORY;
-        graph_node *made = (graph_node *)(room + (-(uintptr_t)room & (align - 1)));
-        made->child = NULL;
+        TRY(new_node(graph, &made));
         graph->nodes[graph->count++] = made;
         graph->differs = true;
     }
@@ -135,6 +141,36 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
     return kernel_shape(row, run, &launcher.launcher);
 }
 
+/* ---- what a graph carries ---- */
+
+/* The node at one end of the graph does that launch from now on. */
+static dw_status carry_at(device *device, device_graph *graph, graph_node **end, const kernel_launch *launch) {
+    const bool is_new = *end == NULL;
+    if (is_new) TRY(new_node(graph, end));
+    graph_node *node = *end;
+    if (!is_new && is_same(&node->launch, launch)) return DW_OK;
+    node->launch = *launch;
+    node->step = 0;
+    if (is_new) {
+        graph->differs = true;
+        return cuda_find_entry(device, launch, &node->function);
+    }
+    return graph->differs ? DW_OK : patch(device, graph, node);
+}
+
+dw_status cuda_graph_carry(device *device, device_graph *graph, int first_count, const kernel_piece *first, int last_count, const kernel_piece *last, bool *done) {
+    kernel_launch launches[2];
+    *done = cuda_state_of(device)->carries && graph->place > 0 && kernel_carry(&device->caps, first_count, first, false, &launches[0]) && kernel_carry(&device->caps, last_count, last, true, &launches[1]);
+    if (!*done) {
+        if (graph->first == NULL) return DW_OK;
+        kernel_carry(&device->caps, 0, NULL, false, &launches[0]);
+        kernel_carry(&device->caps, 0, NULL, true, &launches[1]);
+    }
+    if (graph->place != graph->count || graph->exec == NULL) graph->differs = true;
+    TRY(carry_at(device, graph, &graph->first, &launches[0]));
+    return carry_at(device, graph, &graph->last, &launches[1]);
+}
+
 /* A launch may begin early after a kernel of ours alone: a library's calls have no place where others could hang. */
 bool cuda_graph_is_early(const graph_node *before, const graph_node *node) { return node->launch.overlaps && node->child == NULL && before->child == NULL; }
 
@@ -163,6 +199,14 @@ dw_status cuda_graph_add_node(device *device, cuda_graph graph, const graph_node
     return DW_OK;
 }
 
+/* A node behind *previous, which it becomes; NULL: nothing is in front of it. What is carried first is there before any launch begins: some read what a caller passes in before they wait. */
+static dw_status append(device *device, device_graph *graph, graph_node *node, const graph_node **previous) {
+    const graph_node *beside = *previous != graph->first ? *previous : NULL;
+    TRY(cuda_graph_add_node(device, graph->graph, node, beside, *previous != NULL ? &(*previous)->node : NULL, &node->node));
+    *previous = node;
+    return DW_OK;
+}
+
 /* The nodes that were recorded, as a new executable graph. One that is running ends before the driver frees it. */
 static dw_status instantiate(device *device, device_graph *graph) {
     cuda_state *state = cuda_state_of(device);
@@ -170,10 +214,10 @@ static dw_status instantiate(device *device, device_graph *graph) {
     drop_exec(device, graph);
     shrink(device, graph, graph->place);
     CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
-    for (size_t i = 0; i < graph->count; i++) {
-        const graph_node *previous = i > 0 ? graph->nodes[i - 1] : NULL;
-        TRY(cuda_graph_add_node(device, graph->graph, graph->nodes[i], previous, previous != NULL ? &previous->node : NULL, &graph->nodes[i]->node));
-    }
+    const graph_node *previous = NULL;
+    if (graph->first != NULL) TRY(append(device, graph, graph->first, &previous));
+    for (size_t i = 0; i < graph->count; i++) TRY(append(device, graph, graph->nodes[i], &previous));
+    if (graph->last != NULL) TRY(append(device, graph, graph->last, &previous));
     CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
     return DW_OK;
 }

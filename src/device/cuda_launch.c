@@ -112,21 +112,36 @@ typedef struct stream_launcher {
     const kernel_run *run;
 } stream_launcher;
 
+/* A kernel whose arguments are complete. */
+static dw_status start_kernel(device *device, kernel_launch *launch) {
+    cuda_state *state = cuda_state_of(device);
+    cuda_function function;
+    cuda_launch_attribute clusters[] = {{.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}},
+                                        {.id = CUDA_LAUNCH_PREFERRED_CLUSTER, .value.cluster = {launch->preferred[0], launch->preferred[1], launch->preferred[2]}}};
+    TRY(cuda_find_entry(device, launch, &function));
+    cuda_launch_config config = {launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2], launch->shared_bytes,
+                                 state->current, clusters, (launch->cluster[0] > 0) + (launch->preferred[0] > 0)};
+    CUDA_TRY(device->context, &state->driver, LaunchKernelEx, &config, function, (void *[]){launch->arguments}, NULL);
+    return DW_OK;
+}
+
 static dw_status launch_now(kernel_launcher *launcher, const kernel_launch *given) {
     stream_launcher *to = (stream_launcher *)launcher;
-    cuda_state *state = cuda_state_of(to->device);
     kernel_launch launch = *given;
-    cuda_function function;
-    cuda_launch_attribute clusters[] = {{.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}},
-                                        {.id = CUDA_LAUNCH_PREFERRED_CLUSTER, .value.cluster = {launch.preferred[0], launch.preferred[1], launch.preferred[2]}}};
     TRY(cuda_fill_slots(to->device, to->run, 0, &launch));
-    if (launch.library != NULL) return cuda_library_enqueue(to->device, &launch, state->current);
+    if (launch.library != NULL) return cuda_library_enqueue(to->device, &launch, cuda_state_of(to->device)->current);
     TRY(kernel_launch_check(to->device->context, &launch, &to->device->caps));
-    TRY(cuda_find_entry(to->device, &launch, &function));
-    cuda_launch_config config = {launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
-                                 state->current, clusters, (launch.cluster[0] > 0) + (launch.preferred[0] > 0)};
-    CUDA_TRY(to->device->context, &state->driver, LaunchKernelEx, &config, function, (void *[]){launch.arguments}, NULL);
-    return DW_OK;
+    return start_kernel(to->device, &launch);
+}
+
+dw_status cuda_carry(device *device, int count, const kernel_piece *pieces, bool *done) {
+    kernel_launch launch;
+    *done = cuda_state_of(device)->carries && kernel_carry(&device->caps, count, pieces, false, &launch);
+    if (!*done || count == 0) return DW_OK;
+    TRY(cuda_enter(device));
+    dw_status status = start_kernel(device, &launch);
+    cuda_leave(device);
+    return status;
 }
 
 dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run) {

@@ -32,6 +32,8 @@ typedef struct device_calls {
     dw_status (*write)(device *device, void *to, const void *from_host, size_t bytes);
     dw_status (*read)(device *device, void *to_host, const void *from, size_t bytes);
     dw_status (*copy)(device *device, void *to, const void *from, size_t bytes);
+    /* Pieces by one launch, in order with all that was started. Memory that pin gave may be among them. *done false: they cannot be carried, and nothing was started. NULL on the CPU. */
+    dw_status (*carry)(device *device, int count, const kernel_piece *pieces, bool *done);
     dw_status (*copy_rows)(device *device, const device_rows *rows);
     dw_status (*fill)(device *device, void *to, int byte, size_t bytes);
     /* Runs one kernel on operands in device memory. May return before it is done: synchronize waits. run->pool is filled in by the CPU device. */
@@ -62,6 +64,9 @@ typedef struct device_calls {
     dw_status (*graph_add)(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
     /* All that a launch of the recorded graph needs; graph_launch does it where nobody has. */
     dw_status (*graph_ready)(device *device, device_graph *graph);
+    /* Behind graph_begin and graph_add, or in a graph that stays as it was recorded: its launches from now on copy those pieces first, and these last, each by one launch of the graph, in place of those of before; see kernel_piece.
+     * *done false: some cannot be carried, and nothing is. */
+    dw_status (*graph_carry)(device *device, device_graph *graph, int first_count, const kernel_piece *first, int last_count, const kernel_piece *last, bool *done);
     dw_status (*graph_launch)(device *device, device_graph *graph);
     void (*graph_release)(device *device, device_graph *graph);
     /* Runs the recorded graph some times more and gives medians of seconds on the device; see device_times. UNSUPPORTED on a simulated device. */

@@ -1,5 +1,8 @@
 /* Runs on a device with memory of its own: inputs are brought there, small ones in one copy, all steps are one device graph and one launch, outputs that are wanted are
- * brought back. A binding that runs again with the sizes and addresses that it had costs no more than that; others patch its graph. */
+ * brought back. A binding that runs again with the sizes and addresses that it had costs no more than that; others patch its graph.
+ *
+ * A copy of the driver's begins and ends late: 5 us around the 2 that few bytes take. So where the host does not wait for a run, the graph itself carries its inputs and results from and to pinned memory, by a launch at
+ * each end. What is too long for that is copied, and so is everything where kernels do not reach the host's memory. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -157,8 +160,8 @@ static dw_status bring_input(dw_session *session, const void *from, size_t bytes
     return DW_OK;
 }
 
-/* pinned: the host's memory that they wait in; NULL: the parcel's, which is read before this returns. */
-static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, uint8_t *pinned, void **inputs) {
+/* Puts small ones side by side, and brings the others. pinned: the host's memory that they wait in; NULL: the parcel's. *packed: bytes of the small ones, which have to be brought yet. */
+static dw_status pack_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, uint8_t *pinned, void **inputs, size_t *packed) {
     const ir_graph *graph = binding->plan->graph;
     const engine_parcel *parcel = &runner->parcel;
     uint8_t *host = pinned != NULL ? pinned : parcel->host, *late = host + parcel->room;
@@ -178,7 +181,15 @@ static dw_status bring_inputs(dw_session *session, engine_runner *runner, const 
             at += base_align_up(bytes, ENGINE_ALIGN);
         }
     }
-    return session->device->calls->write(session->device, parcel->memory, host, at);
+    *packed = at;
+    return DW_OK;
+}
+
+/* Before this returns the host's memory is read. */
+static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **inputs) {
+    size_t packed;
+    TRY(pack_inputs(session, runner, binding, NULL, inputs, &packed));
+    return session->device->calls->write(session->device, runner->parcel.memory, runner->parcel.host, packed);
 }
 
 static dw_status place_outputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **outputs) {
@@ -235,12 +246,37 @@ static dw_status record(dw_session *session, engine_slot *slot, const plan_bases
     return DW_OK;
 }
 
-static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases) {
-    TRY(record(session, slot, bases));
+/* In front of the graph's launch, and behind it. */
+enum { CARRIED_FIRST, CARRIED_LAST, CARRIED };
+typedef struct carried { kernel_piece pieces[CARRIED][KERNEL_PIECES]; int count[CARRIED]; } carried;
+
+/* The graph is recorded, and its next launch carries those pieces; NULL: none. *done: as device.h says. */
+static dw_status make_carry(dw_session *session, engine_slot *slot, const carried *c, bool *done) {
+    static const carried nothing;
+    const device_calls *calls = session->device->calls;
+    const bool was_recorded = slot->is_recorded;
+    *done = false;
+    if (calls->graph_carry == NULL || (c == NULL && !slot->carries)) return DW_OK;
+    if (c == NULL) c = &nothing;
+    slot->is_recorded = false;
+    TRY(calls->graph_carry(session->device, slot->graph, c->count[CARRIED_FIRST], c->pieces[CARRIED_FIRST], c->count[CARRIED_LAST], c->pieces[CARRIED_LAST], done));
+    slot->is_recorded = was_recorded;
+    slot->carries = *done && c->count[CARRIED_FIRST] + c->count[CARRIED_LAST] > 0;
+    return DW_OK;
+}
+
+static dw_status start_graph(dw_session *session, engine_slot *slot) {
     slot->is_recorded = false;
     TRY(session->device->calls->graph_launch(session->device, slot->graph));
     slot->is_recorded = true;
     return DW_OK;
+}
+
+static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases) {
+    bool done;
+    TRY(record(session, slot, bases));
+    TRY(make_carry(session, slot, NULL, &done));
+    return start_graph(session, slot);
 }
 
 /* One by one, each waited for: for devices without graphs, and for profiles. */
@@ -284,7 +320,7 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
     if (plan->graph->input_count > ENGINE_MAX_INPUTS || plan->graph->output_count > ENGINE_MAX_INPUTS)
         return base_fail(session->context, DW_LIMIT, "a model with more than %d inputs or outputs on a device", ENGINE_MAX_INPUTS);
-    TRY(bring_inputs(session, runner, binding, NULL, inputs));
+    TRY(bring_inputs(session, runner, binding, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
     TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot, &bases) : run_steps(session, runner, binding, &bases));
@@ -293,19 +329,75 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
 }
 
+/* ---- runs that the host does not wait for ---- */
+
+static bool add_piece(carried *c, int end, void *to, const void *from, size_t bytes) {
+    if (bytes == 0) return true;
+    if (c->count[end] == KERNEL_PIECES) return false;
+    c->pieces[end][c->count[end]++] = (kernel_piece){to, from, bytes};
+    return true;
+}
+
+/* The small inputs, but for what links say, and that. at: where the linked input lies among them. false: it is more than can be carried. */
+static bool add_inputs(const engine_runner *runner, const uint8_t *pinned, size_t packed, size_t at, const void *output, int link_count, const engine_link *links, carried *c) {
+    uint8_t *to = runner->parcel.memory;
+    size_t done = 0;
+    for (int i = 0; i < link_count; i++) {
+        const size_t place = at + links[i].to;
+        if (place < done || place + links[i].bytes > packed) return false;
+        if (!add_piece(c, CARRIED_FIRST, to + done, pinned + done, place - done)) return false;
+        if (!add_piece(c, CARRIED_FIRST, to + place, (const uint8_t *)output + links[i].from, links[i].bytes)) return false;
+        done = place + links[i].bytes;
+    }
+    return add_piece(c, CARRIED_FIRST, to + done, pinned + done, packed - done);
+}
+
+/* The same by copies, in this order. */
+static dw_status copy_inputs(dw_session *session, const engine_runner *runner, const uint8_t *pinned, size_t packed, void *input, const void *output, int link_count, const engine_link *links,
+                             const kernel_piece *asked) {
+    device *device = session->device;
+    TRY(device->calls->write(device, runner->parcel.memory, pinned, packed));
+    TRY(device->calls->write(device, asked->to, asked->from, asked->bytes));
+    for (int i = 0; i < link_count; i++) TRY(device->calls->copy(device, (uint8_t *)input + links[i].to, (const uint8_t *)output + links[i].from, links[i].bytes));
+    return DW_OK;
+}
+
+/* To the host, in order with all that was started. */
+static dw_status bring_back(dw_session *session, int count, const kernel_piece *pieces) {
+    device *device = session->device;
+    bool done = false;
+    if (device->calls->carry != NULL) TRY(device->calls->carry(device, count, pieces, &done));
+    for (int i = 0; i < count && !done; i++) TRY(device->calls->read(device, pieces[i].to, pieces[i].from, pieces[i].bytes));
+    return DW_OK;
+}
+
 dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links,
                         const engine_drawing *drawing) {
     device *device = session->device;
+    engine_slot *slot = slot_of(runner, binding);
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
-    TRY(bring_inputs(session, runner, binding, flight->host, inputs));
+    size_t packed;
+    bool done = false;
+    TRY(pack_inputs(session, runner, binding, flight->host, inputs, &packed));
     TRY(place_outputs(session, runner, binding, outputs));
-    for (int i = 0; i < link_count; i++) TRY(device->calls->copy(device, (uint8_t *)inputs[input] + links[i].to, (const uint8_t *)outputs[output] + links[i].from, links[i].bytes));
+    const bool draws = drawing->sampler != NULL;
+    kernel_piece asked = {0}, back[2];
+    int count = 0;
+    if (draws) engine_sampler_send(drawing->sampler, drawing->rows, flight->there, flight->draws, &asked);
+    const kernel_piece result = {flight->result, outputs[output], binding->bytes[plan_value_of(binding->plan->graph->outputs[output].value)->index]};
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
-    TRY(launch_graph(session, slot_of(runner, binding), &bases));
+    carried c = {.count = {0}};
+    TRY(record(session, slot, &bases));
+    const size_t at = (size_t)((uintptr_t)inputs[input] - (uintptr_t)runner->parcel.memory);   /* of an input elsewhere beyond what is packed */
+    const bool can = add_inputs(runner, flight->host, packed, at, outputs[output], link_count, links, &c) && add_piece(&c, CARRIED_FIRST, asked.to, asked.from, asked.bytes);
+    if (!draws) add_piece(&c, CARRIED_LAST, result.to, result.from, result.bytes);
+    TRY(make_carry(session, slot, can ? &c : NULL, &done));
+    if (!done) TRY(copy_inputs(session, runner, flight->host, packed, inputs[input], outputs[output], link_count, links, &asked));
+    TRY(start_graph(session, slot));
     flight->logs = NULL;
-    if (drawing->sampler != NULL)
-        TRY(engine_sampler_launch(drawing->sampler, device, outputs[drawing->logits], drawing->rows, outputs[output], flight->there, flight->draws, &flight->logs));
-    TRY(device->calls->read(device, flight->result, outputs[output], binding->bytes[plan_value_of(binding->plan->graph->outputs[output].value)->index]));
+    if (draws) TRY(engine_sampler_launch(drawing->sampler, device, outputs[drawing->logits], drawing->rows, outputs[output], flight->there, flight->draws, &flight->logs, &back[count++]));
+    if (draws || !done) back[count++] = result;
+    if (count > 0) TRY(bring_back(session, count, back));
     return device->calls->mark(device, flight->mark);
 }
 
@@ -318,10 +410,12 @@ dw_status engine_ready_on_device(dw_session *session, engine_runner *runner, pla
     engine_slot *slot = slot_of(runner, binding);
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
     if (slot->graph == NULL) return DW_OK;
-    TRY(bring_inputs(session, runner, binding, NULL, inputs));
+    TRY(bring_inputs(session, runner, binding, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
+    bool done;
     TRY(record(session, slot, &bases));
+    TRY(make_carry(session, slot, &(carried){.count = {0}}, &done));   /* what runs ahead asks for that is made, too */
     TRY(session->device->calls->graph_ready(session->device, slot->graph));
     slot->is_recorded = true;
     return DW_OK;

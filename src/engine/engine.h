@@ -176,6 +176,7 @@ typedef struct engine_slot {
     device_graph *graph;       /* its steps on a device that has graphs; else NULL */
     void **recorded;           /* inputs, outputs and bases that the graph has, */
     bool is_recorded;          /* where it has any */
+    bool carries;              /* its launches copy inputs and results of a run that the host does not wait for */
 } engine_slot;
 
 /* Memory on the device for the inputs and outputs of a run, where the caller's is the host's. */

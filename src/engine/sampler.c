@@ -204,23 +204,29 @@ static const kernel_row *row_on(const device *device) {
     return NULL;
 }
 
-dw_status engine_sampler_launch(const engine_sampler *s, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs) {
+void engine_sampler_send(const engine_sampler *s, int64_t count, void *there, void *host, kernel_piece *piece) {
+    engine_sampler here = *s, placed = *s;
+    place_on_device(s, host, &here);
+    place_on_device(s, there, &placed);
+    memcpy(here.settings, s->settings, (size_t)count * SAMPLING_SETTINGS * sizeof *s->settings);
+    memcpy(here.draws, s->draws, (size_t)count * 2 * sizeof *s->draws);
+    *piece = (kernel_piece){placed.settings, here.settings, (size_t)((uint8_t *)here.draws - (uint8_t *)here.settings) + (size_t)count * 2 * sizeof *s->draws};
+}
+
+dw_status engine_sampler_launch(const engine_sampler *s, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs, kernel_piece *back) {
     sampler_call call;
     engine_sampler here = *s, placed = *s;
     const kernel_row *row = row_on(device);
     if (row == NULL) return base_fail(s->context, DW_UNSUPPORTED, "no kernel of %s makes tokens", device->caps.model);
     place_on_device(s, host, &here);
     place_on_device(s, there, &placed);
-    memcpy(here.settings, s->settings, (size_t)count * SAMPLING_SETTINGS * sizeof *s->settings);
-    memcpy(here.draws, s->draws, (size_t)count * 2 * sizeof *s->draws);
-    TRY(device->calls->write(device, placed.settings, here.settings, (size_t)((uint8_t *)here.logs - (uint8_t *)here.settings)));
     placed.ids = ids;
     placed.length = 0;
     for (int i = 0; i < SAMPLER_TABLES; i++) placed.tables[i] = NULL;
     TRY(make_call(&placed, logits, count, &call));
-    TRY(device->calls->run(device, row, &call.run));
     *logs = here.logs;
-    return device->calls->read(device, here.logs, placed.logs, (size_t)count * sizeof *s->logs);
+    *back = (kernel_piece){here.logs, placed.logs, (size_t)count * sizeof *s->logs};
+    return device->calls->run(device, row, &call.run);
 }
 
 dw_status engine_sampler_check(dw_context *context, int64_t id) {

@@ -42,8 +42,11 @@ sampling_settings engine_sampler_settings(double temperature, int top_k, double 
 dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_t count);
 /* Bytes that draws of all rows on a device want there, and pinned on the host. */
 size_t engine_sampler_device_bytes(const engine_sampler *sampler);
-/* Starts the tokens of rows 0 to count - 1 of logits on the device, without tables and likeliest ones: ids go to `ids` there, logarithms to *logs, in `host`, once that is waited for. */
-dw_status engine_sampler_launch(const engine_sampler *sampler, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs);
+/* What was asked of rows 0 to count - 1, in `host`, pinned, and where it has to be on the device before their tokens are started. */
+void engine_sampler_send(const engine_sampler *sampler, int64_t count, void *there, void *host, kernel_piece *piece);
+/* Starts the tokens of rows 0 to count - 1 of logits on the device, without tables and likeliest ones: ids go to `ids` there, logarithms to *logs, in `host`, once the caller has brought *back and that
+ * is waited for. */
+dw_status engine_sampler_launch(const engine_sampler *sampler, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs, kernel_piece *back);
 /* INVALID says why a row has no token; DW_OK of an id of 0 or more. */
 dw_status engine_sampler_check(dw_context *context, int64_t id);
 

@@ -212,6 +212,13 @@ const char *kernel_because(text *why, const char *format, ...) BASE_PRINTF(2, 3)
 /* UNSUPPORTED with that reason. */
 dw_status kernel_launch_check(dw_context *context, const kernel_launch *launch, const chip_caps *chip);
 
+/* Bytes that one launch copies from place to place, wherever kernels reach: a few, that a copy of the driver's would take longer to begin and to end than to move. */
+typedef struct kernel_piece { void *to; const void *from; size_t bytes; } kernel_piece;
+enum { KERNEL_PIECES = 64, KERNEL_PIECE_BYTES = 4096, KERNEL_CARRIED = 32768 };   /* in a launch: pieces, of so many bytes; and bytes together */
+/* Pieces, none of which overlaps what another one is copied to; longer ones become several. 0 pieces are a launch that does nothing. early: it overlaps with the launches in front of it. false, and no launch:
+ * they are too many, or too long (kernels/move/pieces.c). */
+bool kernel_carry(const chip_caps *chip, int count, const kernel_piece *pieces, bool early, kernel_launch *launch);
+
 /* Where a kernel reports what a host would return as an error: the first of a run stays. */
 typedef enum kernel_fault_kind {
     KERNEL_FAULT_NONE,

@@ -1,7 +1,9 @@
-/* Launches before a device sees them: whether a chip has room for one. Starts nothing. */
+/* Launches before a device sees them: whether a chip has room for one, and those that no op asks for. Starts nothing. */
 #include "kernel/kernel.h"
 
 #include <stdarg.h>
+
+#include "kernels/kernels.h"
 
 enum { MOST_THREADS = 1024 };         /* of a block, on every chip so far */
 
@@ -34,3 +36,5 @@ dw_status kernel_launch_check(dw_context *context, const kernel_launch *launch, 
     text_free(&why);
     return status;
 }
+
+bool kernel_carry(const chip_caps *chip, int count, const kernel_piece *pieces, bool early, kernel_launch *launch) { return move_pieces_launch(chip, count, pieces, early, launch); }

@@ -190,6 +190,7 @@ cuda_result cuDeviceGetAttribute(int *value, cuda_device_attribute attribute, cu
     case CUDA_DEVICE_CAPABILITY_MAJOR: *value = fake_cuda.major; return CUDA_OK;
     case CUDA_DEVICE_CAPABILITY_MINOR: *value = fake_cuda.minor; return CUDA_OK;
     case CUDA_DEVICE_MULTIPROCESSORS: *value = fake_cuda.units; return CUDA_OK;
+    case CUDA_DEVICE_UNIFIED_ADDRESSING: *value = !fake_cuda.apart; return CUDA_OK;
     default: *value = 0; return CUDA_OK;
     }
 }
@@ -354,12 +355,8 @@ cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function fun
     ENTER("LaunchKernelEx");
     (void)extra;
     if (config->attribute_count > 0) return CUDA_NOT_SUPPORTED;
-    catch_up(NULL);
-    void *arguments = malloc(function->bytes);
-    memcpy(arguments, parameters[0], function->bytes);
-    cuda_result result = run_kernel(function->run, arguments, &config->grid_x, &config->block_x);
-    free(arguments);
-    return result;
+    const cuda_kernel_node node = {.function = function, .grid_x = config->grid_x, .grid_y = config->grid_y, .grid_z = config->grid_z, .block_x = config->block_x, .block_y = config->block_y, .block_z = config->block_z};
+    return add_kernel(&node, parameters[0]);
 }
 
 /* ---- memory: poisoned with what a NaN is made of ---- */

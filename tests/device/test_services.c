@@ -57,7 +57,8 @@ static void serve(dw_context *context, const char *text, const char *device, wis
     assert_true(facts.prefix_hits > 0);
     if (device != NULL) assert_int_equal(count_calls("GraphLaunch"), facts.runs);
     assert_int_equal(count_calls("GraphInstantiate"), 0);
-    assert_int_equal(count_calls("GraphExecKernelNodeSetParams"), 0);
+    assert_true(count_calls("GraphExecKernelNodeSetParams") <= 2 * facts.runs);   /* what a run's graph carries at its ends */
+    if (device != NULL && !fake->apart) assert_int_equal(count_calls("MemcpyDtoDAsync"), 0);
     dw_service_destroy(service);
     dw_model_destroy(model);
 }
@@ -94,7 +95,11 @@ static void work_may_be_done_late(void **state) {
         static int64_t here[SERVED * (SERVED_MADE + 1)];
         const wish wish = i == 1 ? DRAWS : GREEDY;
         serve(context, texts[i], NULL, wish, here);
-        for (unsigned seed = 1; seed <= 5; seed++) serve_as_here(context, texts[i], wish, seed, here);
+        for (unsigned seed = 1; seed <= 5; seed++) {
+            fake->apart = seed == 5;   /* what graphs carry is copied there */
+            serve_as_here(context, texts[i], wish, seed, here);
+        }
+        fake->apart = 0;
     }
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
