@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/ring.h"
 
 /* ---- what is taken ---- */
 
@@ -196,6 +197,44 @@ static bool is_vector(const kernel_run *run) {
     return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
+/* ---- one row, by rings ---- */
+
+/* each: columns of the result that a warp has at least, rest: warps that have one more; chunks, chunk_bytes: pieces of a row of b; stages of a warp's ring. stages 0: it does not fit. */
+typedef struct ring_division { int each, rest, chunks, chunk_bytes, stages; int64_t blocks; uint32_t shared_bytes; } ring_division;
+
+/* One block a multiprocessor, with half of its shared memory, so that the next launch's finds room beside it. */
+static ring_division divide_ring(const chip_caps *chip, int64_t k, int64_t cols) {
+    enum { KEPT_BYTES = 1024, FIXED_BYTES = 1024 };       /* of a block's shared memory, for the driver, and what it has besides the rings and a */
+    const int64_t bytes = k * 2, wanted = base_ceil_div(cols, SKINNY_VECTOR_WARPS), room = ((int64_t)chip->shared_bytes + KEPT_BYTES) / 2 - KEPT_BYTES - FIXED_BYTES - bytes;
+    ring_division d = {.chunks = (int)base_ceil_div(bytes, RING_CHUNK_BYTES), .blocks = wanted < chip->units ? wanted : chip->units};
+    const int64_t warps = d.blocks * SKINNY_VECTOR_WARPS;
+    d.chunk_bytes = (int)(base_ceil_div(base_ceil_div(bytes, d.chunks), 512) * 512);
+    d.each = (int)(cols / warps);
+    d.rest = (int)(cols % warps);
+    const int64_t stages = room > 0 ? room / (SKINNY_VECTOR_WARPS * d.chunk_bytes) : 0;
+    d.stages = (int)(stages < RING_STAGES ? stages : RING_STAGES);
+    d.shared_bytes = (uint32_t)(SKINNY_VECTOR_WARPS * d.stages * d.chunk_bytes + bytes);
+    return d;
+}
+
+/* Do the rows lie in whole units of 16 bytes? */
+static bool is_in_units(const dw_tensor *x) {
+    return (uintptr_t)x->data % 16 == 0 && x->dims[x->rank - 1] % 8 == 0 && (x->rank < 2 || x->dims[x->rank - 2] <= 1 || x->strides[x->rank - 2] % 8 == 0);
+}
+
+/* Does the kernel with rings take it? Measured (bench/results/h200/skinny.md): a step of Llama-1B takes less where all products of a layer do, though the two small ones take more alone; rows shorter than theirs
+ * take more in steps of GPT-2, longer ones alone, and more rows than a warp has lanes, as of logits, in both steps. */
+static bool is_ring(const kernel_run *run) {
+    enum { LEAST_ROWS = 2048, SHORT = 2048, LONG = 8192 };
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    const int64_t k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1], most = matmul_halves_columns(&run->post) ? RING_ROWS / 2 : RING_ROWS;
+    if (is_small(run->chip) || kernel_result_rows(&run->call) != 1 || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
+    if (k < SHORT || k > LONG || b->dims[b->rank - 2] < LEAST_ROWS || !is_in_units(a) || !is_in_units(b)) return false;
+    if (run->norm != NULL && k > VECTOR_PIECES) return false;
+    const ring_division d = divide_ring(run->chip, k, cols);
+    return d.stages >= 2 && d.each + (d.rest > 0) <= most;
+}
+
 const char *skinny_columns_refusal(const kernel_run *run, text *why) {
     const dw_format x = run->call.in[0]->format, format = skinny_column_format(run->norm);
     for (int i = 0; i < 2; i++)
@@ -342,15 +381,16 @@ static double prologue_us(const kernel_run *run) {
     return us;
 }
 
-/* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
-static double vector_us(const kernel_run *run) {
+/* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps; by rings as chains of the product alone take them there (bench/results/h200/skinny.md). */
+static double vector_us(const kernel_run *run, double start) {
     const dw_tensor *b = run->call.in[1];
     const double norm = run->norm == NULL ? 0 : run->norm->centred ? 0.9 : 0.6;
-    return 2.2 + norm + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
+    return start + norm + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
-    if (is_vector(run)) return 1e-6 * vector_us(run);
+    if (is_ring(run)) return 1e-6 * vector_us(run, 2.8);
+    if (is_vector(run)) return 1e-6 * vector_us(run, 2.2);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     const dw_format format = format_of_a(run);
@@ -449,7 +489,34 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     return launcher->add(launcher, &launch);
 }
 
-dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0); }
+static dw_status launch_ring(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
+    const ring_division d = divide_ring(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1]);
+    const int64_t at = SKINNY_VECTOR_WARPS * d.stages * d.chunk_bytes;
+    kernel_launch launch;
+    ring_arguments *r = cuda_launch(&launch, "matmul_ring", a->format == DW_FORMAT_f16 ? "matmul_ring_f16" : "matmul_ring_bf16", sizeof *r);
+    skinny_arguments *g = &r->product;
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
+    take_product(&launch, run, 1, g);
+    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
+    if (run->norm != NULL) skinny_take_norm(&launch, run, at, &g->norm);
+    g->norm.at = (int32_t)at;
+    r->each = d.each;
+    r->rest = d.rest;
+    r->chunks = d.chunks;
+    r->chunk_bytes = d.chunk_bytes;
+    r->stages = d.stages;
+    cuda_grid(&launch, d.blocks, 1, 1);
+    launch.block[0] = SKINNY_VECTOR_WARPS * 32;
+    launch.shared_bytes = d.shared_bytes;
+    launch.overlaps = true;
+    return launcher->add(launcher, &launch);
+}
+
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (is_ring(run)) return launch_ring(run, launcher);
+    return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0);
+}
 
 /* ---- rows in groups ---- */
 

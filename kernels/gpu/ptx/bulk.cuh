@@ -9,6 +9,11 @@ PTX void bulk_load(uint32_t to, uint64_t from, uint32_t bytes, uint32_t barrier)
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
+/* The same with a policy of policy.cuh. */
+PTX void bulk_load_policy(uint32_t to, uint64_t from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+
 /* Out of shared memory, as part of the thread's bulk group (tma_commit, tma_wait): written there, or added to the numbers there, each at once. */
 PTX void bulk_store(uint64_t to, uint32_t from, uint32_t bytes) { asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory"); }
 PTX void bulk_add_f32(uint64_t to, uint32_t from, uint32_t bytes) {
