@@ -134,11 +134,17 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
     return can_stay ? patch(to->device, to->graph, node) : cuda_find_entry(to->device, &launch, &node->function);
 }
 
+/* Nodes that say something else than the executable graph does must not be taken for it: behind a failure it is made anew. */
+static dw_status made_or_dropped(device *device, device_graph *graph, dw_status status) {
+    if (status != DW_OK) drop_exec(device, graph);
+    return status;
+}
+
 dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
     graph_launcher launcher = {{record}, device, graph, run};
     run->chip = &device->caps;
     graph->step++;
-    return kernel_shape(row, run, &launcher.launcher);
+    return made_or_dropped(device, graph, kernel_shape(row, run, &launcher.launcher));
 }
 
 /* ---- what a graph carries ---- */
@@ -167,8 +173,9 @@ dw_status cuda_graph_carry(device *device, device_graph *graph, int first_count,
         kernel_carry(&device->caps, 0, NULL, true, &launches[1]);
     }
     if (graph->place != graph->count || graph->exec == NULL) graph->differs = true;
-    TRY(carry_at(device, graph, &graph->first, &launches[0]));
-    return carry_at(device, graph, &graph->last, &launches[1]);
+    dw_status status = carry_at(device, graph, &graph->first, &launches[0]);
+    if (status == DW_OK) status = carry_at(device, graph, &graph->last, &launches[1]);
+    return made_or_dropped(device, graph, status);
 }
 
 /* A launch may begin early after a kernel of ours alone: a library's calls have no place where others could hang. */

@@ -250,11 +250,11 @@ static dw_status record(dw_session *session, engine_slot *slot, const plan_bases
 enum { CARRIED_FIRST, CARRIED_LAST, CARRIED };
 typedef struct carried { kernel_piece pieces[CARRIED][KERNEL_PIECES]; int count[CARRIED]; } carried;
 
-/* The graph is recorded, and its next launch carries those pieces; NULL: none. *done: as device.h says. */
+/* The graph is recorded, and its next launch carries those pieces; NULL: none, and nothing is done. *done: as device.h says. */
 static dw_status make_carry(dw_session *session, engine_slot *slot, const carried *c, bool *done) {
     static const carried nothing;
     const device_calls *calls = session->device->calls;
-    const bool was_recorded = slot->is_recorded;
+    const bool was_recorded = slot->is_recorded, asks = c != NULL;
     *done = false;
     if (calls->graph_carry == NULL || (c == NULL && !slot->carries)) return DW_OK;
     if (c == NULL) c = &nothing;
@@ -262,6 +262,7 @@ static dw_status make_carry(dw_session *session, engine_slot *slot, const carrie
     TRY(calls->graph_carry(session->device, slot->graph, c->count[CARRIED_FIRST], c->pieces[CARRIED_FIRST], c->count[CARRIED_LAST], c->pieces[CARRIED_LAST], done));
     slot->is_recorded = was_recorded;
     slot->carries = *done && c->count[CARRIED_FIRST] + c->count[CARRIED_LAST] > 0;
+    *done = *done && asks;
     return DW_OK;
 }
 
