@@ -124,7 +124,7 @@ const char *attention_counts_refusal(const kernel_run *run, int64_t blocks, text
 
 static void take(kernel_launch *launch, const kernel_run *run, int index, const int64_t *dims, cuda_array *array, int64_t *strides) {
     cuda_take_array(launch, run, index, array);
-    cuda_broadcast(cuda_operand(run, index), 4, dims, strides);
+    cuda_broadcast(kernel_operand(run, index), 4, dims, strides);
 }
 
 /* A mask or bias. */
@@ -134,7 +134,7 @@ static void take_scores(kernel_launch *launch, const kernel_run *run, int index,
 }
 
 static void take_operands(kernel_launch *launch, const kernel_run *run, const op_attention_view *view, attention_arguments *arguments) {
-    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V], *sink = cuda_operand(run, ATTENTION_SINK);
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V], *sink = kernel_operand(run, ATTENTION_SINK);
     take(launch, run, ATTENTION_Q, q->dims, &arguments->q, arguments->q_strides);
     take(launch, run, ATTENTION_K, k->dims, &arguments->k, arguments->k_strides);
     take(launch, run, ATTENTION_V, v->dims, &arguments->v, arguments->v_strides);
@@ -234,7 +234,7 @@ bool attention_has_map(const dw_tensor *x) {
 }
 
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
-    const dw_tensor *x = cuda_operand(run, index);
+    const dw_tensor *x = kernel_operand(run, index);
     kernel_map *map = &launch->maps[launch->map_count];
     *map = (kernel_map){
         .operand = (uint16_t)index,

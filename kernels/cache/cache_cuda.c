@@ -1,9 +1,8 @@
 /* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, of cache.cu for the parts whose rows do not lie so, and of cache_blocks.cu for other caches in blocks. */
-#include "kernels/cache/cache_cuda.h"
+#include "kernels/cache/host.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/move/parts.h"
-#include "kernels/kernels.h"
 
 /* Caches may be in blocks; tokens, angles and queries lie plain. */
 const char *cache_cuda_reject(const kernel_problem *problem, text *why) {
@@ -181,7 +180,7 @@ bool cache_cuda_normalises(const kernel_run *run) {
 }
 
 static void take_column(kernel_launch *launch, const kernel_run *run, int index, cuda_array *column) {
-    if (cuda_operand(run, index) != NULL) cuda_take_array(launch, run, index, column);
+    if (kernel_operand(run, index) != NULL) cuda_take_array(launch, run, index, column);
 }
 
 static void take_norm(kernel_launch *launch, const kernel_run *run, const cache_way *way, cache_norm *norm) {
@@ -329,6 +328,45 @@ static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, 
     else divide(run, a, in_vectors, in_vectors ? 3 : 8, &launch);
     launch.overlaps = in_vectors;
     return launcher->add(launcher, &launch);
+}
+
+/* ---- a token that attention writes ---- */
+
+static const char token_reason[] = "the token's keys, values and queries do not lie in vectors that the lanes of a warp share";
+
+const char *cache_token_refusal(const kernel_run *run, text *why) {
+    cache_way ways[CACHE_PARTS];
+    const int count = parts_of(run, ways);
+    if (tokens_of(&run->call) != 1 || run->call.out[0]->dims[2] == 0) return kernel_because(why, "there are %lld tokens, and it writes one", (long long)tokens_of(&run->call));
+    for (int i = 0; i < count; i++) {
+        const cache_way *way = &ways[i];
+        const dw_tensor *from = run->call.in[way->from];
+        const bool in_lanes = way->from != UPDATE_VALUES;
+        if (is_in_blocks(run, way)) return "caches are in blocks";
+        if (in_lanes ? !is_shared_by_lanes(run, from) : (from->format != DW_FORMAT_bf16 && from->format != DW_FORMAT_f16) || from->dims[3] % CUDA_VECTOR != 0 || from->dims[3] > WARP * CUDA_VECTOR) return token_reason;
+        if (!lies_in_steps(run, from, CUDA_VECTOR) || !lies_in_steps(run, run->call.out[way->to], CUDA_VECTOR) || (way->turned && !turns_in_vectors(run))) return token_reason;
+        for (int k = 0; way->norm != NULL && k < 2; k++)
+            if (!is_column_in_vectors(way->norm->columns[k], from->dims[3])) return token_reason;
+    }
+    return NULL;
+}
+
+dw_status cache_take_token(kernel_launch *launch, const kernel_run *run, cache_arguments *a) {
+    static const int places[] = {[UPDATE_KEYS] = CACHE_TOKEN_KEYS, [UPDATE_VALUES] = CACHE_TOKEN_VALUES, [UPDATE_QUERIES] = CACHE_TOKEN_QUERIES};
+    cache_way ways[CACHE_PARTS];
+    const int first = launch->slot_count;
+    for (int i = 0; i < 2; i++)
+        if (!cuda_is_in_place(run, i)) return base_fail(run->call.context, DW_UNSUPPORTED, "attention: it writes a token into caches alone that it reads, in place");
+    a->count = parts_of(run, ways);
+    for (int i = 0; i < a->count; i++) {
+        cache_part *part = &a->parts[places[ways[i].from]];
+        take_part(launch, run, &ways[i], false, part);
+        part->lanes = (int32_t)(part->cols / CUDA_VECTOR);
+    }
+    take_places(launch, run, a);
+    a->together = 1;
+    for (int i = first; i < launch->slot_count; i++) launch->slots[i].index = (uint16_t)(launch->slots[i].index + KERNEL_WRITE);
+    return DW_OK;
 }
 
 /* ---- caches in blocks ---- */

@@ -44,6 +44,9 @@ typedef struct cache_blocks_arguments {
     cuda_rows to[CACHE_PARTS];    /* of each part */
 } cache_blocks_arguments;
 
+/* A token that attention writes (attention/decode/token.cuh): its parts are these, of which queries may be missing, in lanes but for values. */
+enum { CACHE_TOKEN_KEYS, CACHE_TOKEN_VALUES, CACHE_TOKEN_QUERIES };
+
 /* Elements, scales and second levels. */
 typedef struct cache_copy_arguments { uint64_t to[CACHE_COPIES], from[CACHE_COPIES]; int64_t bytes[CACHE_COPIES]; } cache_copy_arguments;
 

@@ -39,7 +39,7 @@ void conv_take_windows(const conv_shape *shape, conv_arguments *arguments) {
 }
 
 void conv_take_bias(kernel_launch *launch, const kernel_run *run, conv_arguments *arguments) {
-    const dw_tensor *bias = cuda_operand(run, 2);
+    const dw_tensor *bias = kernel_operand(run, 2);
     arguments->has_bias = bias != NULL;
     if (bias == NULL) return;
     arguments->bias_step = bias->strides[0];

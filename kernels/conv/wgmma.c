@@ -195,7 +195,7 @@ static dw_status add_product(const kernel_run *run, kernel_launcher *launcher, c
     double us;
     const conv_tile *tile = tile_of(s, l, run->chip->units, &us);
     const conv_boxes b = boxes_of(s, tile);
-    const dw_tensor *bias = cuda_operand(run, 2);
+    const dw_tensor *bias = kernel_operand(run, 2);
     kernel_launch launch;
     if (b.units > INT32_MAX) return base_fail(run->call.context, DW_LIMIT, "conv: the result has more tiles than are counted; ask for cuda_conv_gemm");
     conv_wgmma_arguments *g = cuda_launch(&launch, "conv_wgmma", tile->entries[s->x->format == DW_FORMAT_f16], sizeof *g);

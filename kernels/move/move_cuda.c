@@ -19,7 +19,7 @@ size_t move_cuda_workspace(const kernel_run *run) {
 
 /* Where a part begins; only its place among multiples of 16 bytes stays from run to run. */
 static uintptr_t address_of(const kernel_run *run, const cuda_part *part) {
-    return (uintptr_t)cuda_operand(run, part->operand)->data + (uintptr_t)part->first * (uintptr_t)(dw_format_bits(part->tensor.format) / 8);
+    return (uintptr_t)kernel_operand(run, part->operand)->data + (uintptr_t)part->first * (uintptr_t)(dw_format_bits(part->tensor.format) / 8);
 }
 
 /* The axis of operand k's neighbouring elements; -1: none. */
@@ -111,7 +111,7 @@ dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const
     return launcher->add(launcher, &launch);
 }
 
-cuda_part cuda_whole(const kernel_run *run, int operand) { return (cuda_part){.operand = operand, .tensor = *cuda_operand(run, operand)}; }
+cuda_part cuda_whole(const kernel_run *run, int operand) { return (cuda_part){.operand = operand, .tensor = *kernel_operand(run, operand)}; }
 
 static dw_status fill_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, uint64_t element) {
     kernel_launch launch;

@@ -5,7 +5,7 @@
 
 /* An operand that may be absent; -> is it there? */
 static int32_t take(kernel_launch *launch, const kernel_run *run, int index, cuda_array *array, int64_t *strides) {
-    const dw_tensor *x = cuda_operand(run, index);
+    const dw_tensor *x = kernel_operand(run, index);
     if (x == NULL) return 0;
     cuda_take_array(launch, run, index, array);
     for (int axis = 0; axis < x->rank; axis++) strides[axis] = x->strides[axis];

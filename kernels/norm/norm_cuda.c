@@ -34,7 +34,7 @@ static dw_status shape_rows(const kernel_run *run, kernel_launcher *launcher) {
     norm_arguments *arguments = cuda_launch(&launch, "norm", "norm_rows", sizeof *arguments);
     bool is_layer = run->call.op->id == OP_layer_norm, quantises = dw_format_is_block(run->call.out[0]->format);
     int residual = is_layer ? 3 : 2;
-    const dw_tensor *x = run->call.in[0], *r = cuda_operand(run, residual);
+    const dw_tensor *x = run->call.in[0], *r = kernel_operand(run, residual);
     dw_tensor plain;
     op_tensor_init(&plain, x->format, DW_SCALE_plain, x->rank, x->dims, NULL);
     const dw_tensor *out = quantises ? &plain : run->call.out[0], *sum = r ? run->call.out[1] : x;
@@ -47,8 +47,8 @@ static dw_status shape_rows(const kernel_run *run, kernel_launcher *launcher) {
     arguments->sum_step = step_of(sum);
     arguments->residual_step = steps[3];
     arguments->has_residual = r != NULL;
-    arguments->has_weight = cuda_operand(run, 1) != NULL;
-    arguments->has_bias = is_layer && cuda_operand(run, 2) != NULL;
+    arguments->has_weight = kernel_operand(run, 1) != NULL;
+    arguments->has_bias = is_layer && kernel_operand(run, 2) != NULL;
     arguments->centred = is_layer;
     arguments->eps = op_attr_real(run->call.attrs, OP_ATTR_eps);
     if (quantises) cuda_take_scratch(&launch, x->format, 0, &arguments->out);
@@ -75,7 +75,7 @@ static dw_status shape_rows(const kernel_run *run, kernel_launcher *launcher) {
 static dw_status shape_group(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     group_norm_arguments *arguments = cuda_launch(&launch, "norm", "norm_group", sizeof *arguments);
-    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *weight = cuda_operand(run, 1), *bias = cuda_operand(run, 2);
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *weight = kernel_operand(run, 1), *bias = kernel_operand(run, 2);
     int64_t groups = op_attr_int(run->call.attrs, OP_ATTR_groups), dims[CUDA_RANK], strides[2][CUDA_RANK];
     if (x->dims[1] % groups != 0)
         return base_fail(run->call.context, DW_MISMATCH, "group_norm: x has %lld channels, groups is %lld, which does not divide them", (long long)x->dims[1], (long long)groups);

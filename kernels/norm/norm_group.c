@@ -34,7 +34,7 @@ size_t norm_group_cuda_workspace(const kernel_run *run) {
 
 /* weight and bias: vectors. */
 static bool take_column(kernel_launch *launch, const kernel_run *run, int operand, cuda_array *array, int64_t *step) {
-    const dw_tensor *column = cuda_operand(run, operand);
+    const dw_tensor *column = kernel_operand(run, operand);
     if (column == NULL) return false;
     *step = column->strides[0];
     cuda_take_array(launch, run, operand, array);

@@ -35,7 +35,7 @@ size_t norm_rows_cuda_workspace(const kernel_run *run) {
 
 /* weight and bias: vectors. */
 static bool take_column(kernel_launch *launch, const kernel_run *run, int operand, cuda_array *array, int64_t *step) {
-    const dw_tensor *column = cuda_operand(run, operand);
+    const dw_tensor *column = kernel_operand(run, operand);
     if (column == NULL) return false;
     *step = column->strides[0];
     cuda_take_array(launch, run, operand, array);
@@ -64,7 +64,7 @@ static bool is_dense(const kernel_run *run, const norm_rows_arguments *a, const 
     if (is_block ? !is_common(out->format) || !cuda_lies_at_16(out->data) : out->format != x->format || !is_dense_operand(a, 0, out, steps[0])) return false;
     for (int k = 1; k < 4; k++)
         if (!is_dense_operand(a, k, tensors[k], steps[k])) return false;
-    return is_dense_column(cuda_operand(run, 1)) && (!a->centred || is_dense_column(cuda_operand(run, 2)));
+    return is_dense_column(kernel_operand(run, 1)) && (!a->centred || is_dense_column(kernel_operand(run, 2)));
 }
 
 /* Pieces of a thread: 3 where the fourth would lie behind a row's end, as of 768, 1280, 1536 and 2304 elements. */
@@ -97,7 +97,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     launch.overlaps = true;
     bool is_layer = run->call.op->id == OP_layer_norm;
     int residual = is_layer ? 3 : 2;
-    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = kernel_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
     const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
     int64_t steps[4], cols = x->dims[x->rank - 1];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 4, tensors, steps);
@@ -135,7 +135,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     norm_rows_arguments *arguments = cuda_launch(&launch, "norm_rows", NULL, sizeof *arguments);
     bool is_layer = run->call.op->id == OP_layer_norm;
     int residual = is_layer ? 3 : 2;
-    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = kernel_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
     const dw_tensor *tensors[] = {run->quantises_beside ? run->call.out[1] : out, x, sum, r != NULL ? r : x};
     int64_t steps[4];
     if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);

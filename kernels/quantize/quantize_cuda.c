@@ -107,8 +107,8 @@ static dw_status shape_quantize(const kernel_run *run, kernel_launcher *launcher
     fill_in(&launch, arguments, run, run->call.in[0], 0);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->level = op_has_level(run->call.attrs) ? op_level(run->call.attrs) : 0;
-    arguments->has_given = cuda_operand(run, 1) != NULL || arguments->level > 0;
-    if (cuda_operand(run, 1) != NULL) cuda_take_array(&launch, run, 1, &arguments->given);
+    arguments->has_given = kernel_operand(run, 1) != NULL || arguments->level > 0;
+    if (kernel_operand(run, 1) != NULL) cuda_take_array(&launch, run, 1, &arguments->given);
     return add_all(run, launcher, &launch, arguments);
 }
 

@@ -12,7 +12,7 @@ static bool is_whole(const num_format *info) { return info->rows == 1 && (info->
 /* Does one depend on the whole tensor? */
 static bool is_over_tensor(const kernel_run *run) {
     const num_format *info = num_info(run->call.out[0]->format);
-    return info->rows == 0 || (info->second == 1 && cuda_operand(run, 1) == NULL);
+    return info->rows == 0 || (info->second == 1 && kernel_operand(run, 1) == NULL);
 }
 
 static bool may_be_empty(const kernel_problem *problem, const op_type *x) {
@@ -119,7 +119,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     launch.overlaps = true;
-    if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);
+    if (kernel_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);
     if (is_over_tensor(run)) {
         const int format = x->format == DW_FORMAT_f32 ? 0 : x->format == DW_FORMAT_bf16 ? 1 : 2;
         bool is_many = launch.entry == (searches ? search_entries : entries)[format][1];

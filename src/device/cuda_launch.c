@@ -61,11 +61,6 @@ dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_func
 
 /* ---- slots ---- */
 
-static const dw_tensor *operand_of(const kernel_run *run, int index) {
-    if (index >= KERNEL_NORM) return kernel_norm_column(run, index);
-    return index >= KERNEL_RESULT ? run->call.out[index - KERNEL_RESULT] : run->call.in[index];
-}
-
 static_assert((int)KERNEL_MAP_BYTE == CUDA_TENSOR_U8 && (int)KERNEL_MAP_F16 == CUDA_TENSOR_F16 && (int)KERNEL_MAP_F32 == CUDA_TENSOR_F32 && (int)KERNEL_MAP_BF16 == CUDA_TENSOR_BF16 &&
                   (int)KERNEL_MAP_PADDED_4 == CUDA_TENSOR_16U4_ALIGN16, "types of maps");
 static_assert((int)KERNEL_SWIZZLE_NONE == CUDA_SWIZZLE_NONE && (int)KERNEL_SWIZZLE_64 == CUDA_SWIZZLE_64 && (int)KERNEL_SWIZZLE_128 == CUDA_SWIZZLE_128, "swizzles of maps");
@@ -75,7 +70,7 @@ static dw_status encode_map(device *device, const kernel_run *run, const kernel_
     static const uint32_t ones[KERNEL_MAP_RANK] = {1, 1, 1, 1, 1};
     cuda_state *state = cuda_state_of(device);
     cuda_tensor_map encoded;
-    const dw_tensor *operand = map->operand == KERNEL_WORKSPACE ? NULL : operand_of(run, map->operand);
+    const dw_tensor *operand = map->operand == KERNEL_WORKSPACE ? NULL : kernel_operand(run, map->operand);
     uint8_t *address = (uint8_t *)(operand == NULL ? run->workspace : map->of_scales ? operand->scales : operand->data) + map->offset;
     CUDA_TRY(device->context, &state->driver, TensorMapEncodeTiled, &encoded, (cuda_tensor_type)map->type, (uint32_t)map->rank, address, map->dims, map->strides, map->box,
              ones, CUDA_INTERLEAVE_NONE, (cuda_tensor_swizzle)map->swizzle, (cuda_tensor_promotion)map->promotion, (cuda_tensor_fill)map->fill);
@@ -90,9 +85,9 @@ dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, 
         const uint8_t *address = NULL;
         kernel_fault_place place = {(uint64_t)(uintptr_t)cuda_state_of(device)->fault, step, 0};
         switch ((kernel_slot_kind)slot->kind) {
-        case KERNEL_SLOT_DATA: address = operand_of(run, slot->index)->data; break;
-        case KERNEL_SLOT_SCALES: address = operand_of(run, slot->index)->scales; break;
-        case KERNEL_SLOT_SECOND: address = (const uint8_t *)operand_of(run, slot->index)->second; break;
+        case KERNEL_SLOT_DATA: address = kernel_operand(run, slot->index)->data; break;
+        case KERNEL_SLOT_SCALES: address = kernel_operand(run, slot->index)->scales; break;
+        case KERNEL_SLOT_SECOND: address = (const uint8_t *)kernel_operand(run, slot->index)->second; break;
         case KERNEL_SLOT_WORKSPACE: address = run->workspace; break;
         case KERNEL_SLOT_COUNTERS: address = (const uint8_t *)(uintptr_t)cuda_state_of(device)->counters; break;
         case KERNEL_SLOT_FAULT: memcpy(to, &place, sizeof place); continue;

@@ -92,10 +92,11 @@ typedef struct kernel_run {
     dw_format quantised;
     bool searches;                    /* and it searches for the scales */
     bool leaves_plain;                /* its result is meant in blocks, and its reader quantises it: it is made in the format before that */
-    bool passes;                      /* a quantize or norm whose reader does it, or whose operand's maker did: nothing is launched */
+    bool passes;                      /* a quantize, a norm or a cache_update whose reader does it, or whose operand's maker did: nothing is launched */
     bool quantises_beside;            /* a norm, whose result 0 is then in blocks, and result 1 the plain one */
     const kernel_norm *norm;          /* operand 0 comes as it was before this norm, which the kernel does itself, its result in the operand's format; NULL: none. Before it quantises */
     const kernel_norm *heads[2];      /* of cache_update: keys and queries come as they were before these norms over their last axis, in front of what turns them; NULL: none */
+    const struct kernel_run *write;   /* of attention that adds_tokens: the cache_update that makes its keys, values and, if it turns any, queries, which passes: the kernel does that itself, too; NULL: none */
     int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
@@ -132,11 +133,19 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;
 
-/* index: operand index of the call; its result index - KERNEL_RESULT from there on; from KERNEL_NORM on columns of the run's norm, and from KERNEL_HEADS on two of each of those of heads; of maps also the workspace. */
-enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128, KERNEL_NORM = 192, KERNEL_HEADS = KERNEL_NORM + 2 };
+/* index: operand index of the call; its result index - KERNEL_RESULT from there on; from KERNEL_NORM on columns of the run's norm, and from KERNEL_HEADS on two of each of those of heads; from KERNEL_WRITE on
+ * the same of the run's write; of maps also the workspace. */
+enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128, KERNEL_NORM = 192, KERNEL_HEADS = KERNEL_NORM + 2, KERNEL_WRITE = 256 };
 static inline const dw_tensor *kernel_norm_column(const kernel_run *run, int index) {
     const kernel_norm *norm = index < KERNEL_HEADS ? run->norm : run->heads[(index - KERNEL_HEADS) / 2];
     return norm->columns[index % 2];
+}
+/* The tensor of such an index; NULL: it is absent. */
+static inline const dw_tensor *kernel_operand(const kernel_run *run, int index) {
+    if (index >= KERNEL_WRITE) return kernel_operand(run->write, index - KERNEL_WRITE);
+    if (index >= KERNEL_NORM) return kernel_norm_column(run, index);
+    if (index >= KERNEL_RESULT) return run->call.out[index - KERNEL_RESULT];
+    return index < run->call.n_in ? run->call.in[index] : NULL;
 }
 typedef struct kernel_slot {
     uint16_t kind, index;
@@ -274,6 +283,7 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; kernel_in_step says what it takes between those of a run */
     KERNEL_WAY_QUANTISES = 16,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
     KERNEL_WAY_NORMALISES = 32,       /* and normalise it (kernel_run.norm) */
+    KERNEL_WAY_WRITES = 512,          /* its kernel can do the write of caches in front of it (kernel_run.write), where it takes such a run */
     KERNEL_WAY_VARIES = 128,          /* how it divides a row's sums follows from how many rows there are: it refuses what is to be invariant */
     KERNEL_WAY_UNALIASED = 256,       /* a result of 16 bits has no memory in common with what is added to it: over it the product would be rounded before the sum */
     KERNEL_WAY_TILED = 64             /* a product that takes block scales in tiles (tile128x4) alone: where it would take one, plans have those of both operands so */
@@ -400,9 +410,11 @@ typedef struct kernel_plain {
 } kernel_plain;
 bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run);
 bool kernel_takes_plain(const kernel_row *row, const kernel_run *run, const kernel_plain *plain);
-/* May any call of the row, with these ways, do it? flag: KERNEL_WAY_QUANTISES or KERNEL_WAY_NORMALISES. */
+/* May any call of the row, with these ways, do it? flag: KERNEL_WAY_QUANTISES, KERNEL_WAY_NORMALISES or KERNEL_WAY_WRITES. */
 bool kernel_may_quantise_behind(const kernel_row *row, uint32_t ways, const op_def *op);
 bool kernel_may_take_plain(const kernel_row *row, uint32_t ways, kernel_way_flag flag);
+/* Is there a way of the run, an attention, that does write in front of it, and takes no longer than the one that is picked without and saved seconds? */
+bool kernel_does_write(const kernel_row *row, const kernel_run *run, const kernel_run *write, double saved);
 /* Why a way that does not refuse the problem does not run this call of it; NULL: it does. why may be NULL. */
 const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, text *why);
 /* A chip's reason against any of the launches of a row without ways or of a way; NULL: it has room for all, or what they are is not known. */

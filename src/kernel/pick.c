@@ -50,7 +50,7 @@ static int64_t most_rows(const asked *a, const kernel_way *way) { return a->alon
 static bool is_asked(const asked *a, int i) {
     const kernel_way *way = &a->row->ways[i];
     return (a->run->ways >> i & 1) != 0 && (!a->run->quantises || kernel_way_is(way, KERNEL_WAY_QUANTISES)) && (a->run->norm == NULL || kernel_way_is(way, KERNEL_WAY_NORMALISES)) &&
-           (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED));
+           (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED)) && (a->run->write == NULL || kernel_way_is(way, KERNEL_WAY_WRITES));
 }
 
 static bool may_pick(const asked *a, int i) {
@@ -221,6 +221,15 @@ bool kernel_may_take_plain(const kernel_row *row, uint32_t ways, kernel_way_flag
     for (int i = 0; i < row->way_count; i++)
         if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], flag)) return true;
     return false;
+}
+
+bool kernel_does_write(const kernel_row *row, const kernel_run *run, const kernel_run *write, double saved) {
+    kernel_run own = *run;
+    double alone_s, both_s;
+    if (row->way_count == 0 || is_empty(run)) return false;
+    own.write = write;
+    const asked alone = ask(row, run), both = ask(row, &own);
+    return find_way(&both, &both_s) != NULL && (find_way(&alone, &alone_s) == NULL || both_s < alone_s + saved);
 }
 
 bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run) {

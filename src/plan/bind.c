@@ -24,25 +24,14 @@ static unsigned given_operands(const ir_node *node)
     return given;
 }
 
-static const ir_value *operand_of(const ir_node *node, int i) { return i < node->n_in ? ir_in(node, i) : NULL; }
-
-/* Is value a state that a write of the attention's own tokens becomes in place, in the same pages? */
-static bool is_added_to(const ir_node *attention, const ir_value *value)
+/* Is value a state's memory? */
+static bool is_in_state(const ir_value *value)
 {
-    const ir_node *write = value->kind == IR_RESULT ? value->node : NULL;
     const plan_value *v = plan_value_of(value);
-    if (write == NULL || v->view || v->base == NULL || v->base->value->kind != IR_STATE) return false;
-    if (write->op != OP_cache_write && write->op != OP_cache_update) return false;
-    const bool both = write->op == OP_cache_update;
-    return operand_of(write, both ? (int)UPDATE_ROW : (int)CACHE_ROW) == ir_in(attention, ATTENTION_ROW) && operand_of(write, both ? (int)UPDATE_POSITION : (int)CACHE_POSITION) == ir_in(attention, ATTENTION_POSITION) &&
-           operand_of(write, both ? (int)UPDATE_TABLE : (int)CACHE_TABLE) == operand_of(attention, ATTENTION_TABLE);
+    return !v->view && v->base != NULL && v->base->value->kind == IR_STATE;
 }
 
-static bool adds_tokens(const ir_node *node)
-{
-    if (node->op != OP_attention || node->n_in <= ATTENTION_POSITION || ir_in(node, ATTENTION_ROW) == NULL || ir_in(node, ATTENTION_POSITION) == NULL) return false;
-    return is_added_to(node, ir_in(node, ATTENTION_K)) && is_added_to(node, ir_in(node, ATTENTION_V));
-}
+static bool adds_in_place(const ir_node *node) { return plan_adds_tokens(node) && is_in_state(ir_in(node, ATTENTION_K)) && is_in_state(ir_in(node, ATTENTION_V)); }
 
 static dw_status make_call(plan_binding *binding, const plan_step *step, plan_call *call)
 {
@@ -55,7 +44,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .constant_in = constant_operands(step), .given_in = given_operands(node), .adds_tokens = adds_tokens(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(step), .given_in = given_operands(node), .adds_tokens = adds_in_place(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->packing != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
     };
     return DW_OK;
 }
@@ -202,7 +191,7 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
-        if (!plain->takes && !plain->beside && binding->calls[plain->made].run.passes && !binding->calls[plain->made].run.quantises_beside) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
+        if (plain->source != NULL && !plain->takes && binding->calls[plain->made].run.passes && !binding->calls[plain->made].run.quantises_beside) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;

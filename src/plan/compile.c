@@ -223,6 +223,16 @@ static void place_results(plan *plan)
     }
 }
 
+/* May the step read value for another operand, too, which it makes of that itself? Its blocks read all of it then, while others write results. */
+static bool is_read_besides(const plan *plan, const plan_step *step, const ir_value *value)
+{
+    for (int i = 0; i < plan->plain_count; i++) {
+        const plan_plain *plain = &plan->plains[i];
+        if (&plan->steps[plan_reader_of(plan, plain->read)] == step && plain->source != NULL && is_of(plain->source->value, value)) return true;
+    }
+    return false;
+}
+
 static void reuse_operand(const plan *plan, const plan_step *step, int number)
 {
     int slot = kernel_in_place(step->row, step->ways, step->node->out[number]->type.format, number);
@@ -230,7 +240,7 @@ static void reuse_operand(const plan *plan, const plan_step *step, int number)
     plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
     if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->taken != NULL) return;
     if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) return;
-    if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) return;
+    if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot) || is_read_besides(plan, step, operand->value)) return;
     result->base = operand;
 }
 
@@ -264,8 +274,12 @@ static void mark_lives(plan *plan)
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
         if (plain->beside && plain->value->root->first > plain->made) plain->value->root->first = plain->made;
-        const int last = plain->takes && plain->value->root->last > plain->read ? plain->value->root->last : plain->read;
+        const int read = plan_reader_of(plan, plain->read), last = plain->takes && plain->value->root->last > read ? plain->value->root->last : read;
         if (plain->source != NULL && plain->source->root->last < last) plain->source->root->last = last;
+        for (int k = 0; k < UPDATE_OPERANDS; k++) {
+            const ir_value *operand = plan_written_operand(plan, plain, k);
+            if (operand != NULL && plan_value_of(operand)->root->last < last) plan_value_of(operand)->root->last = last;
+        }
     }
 }
 

@@ -56,7 +56,7 @@ double plan_call_seconds(const plan_binding *binding, int step)
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     if (s->row == NULL || s->node->n_in > KERNEL_MAX_OPERANDS || s->node->n_out > KERNEL_MAX_RESULTS) return s->seconds;
-    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL && is_at_typical(binding)) return s->seconds;
+    if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL && run->write == NULL && is_at_typical(binding)) return s->seconds;
     plan_problem(binding->plan, s, in, out, &problem);
     problem.symbols = binding->symbols;
     problem.user = s->row->user;

@@ -50,6 +50,14 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved);
 /* Bytes of a value that may be plain, so many bytes being those of its type at the largest sizes. */
 size_t plan_plain_room(const plan_value *value, size_t bytes);
 
+/* What may read the operands of a step: it, or attention that may do it. */
+int plan_reader_of(const plan *plan, int step);
+/* Operand `index` of the write that attention may do, which is read then; NULL: it is absent, or a cache, which is written in place. */
+const ir_value *plan_written_operand(const plan *plan, const plan_plain *plain, int index);
+
+/* Of an attention: are its keys and values what a write of its own tokens, of the same rows, positions and pages, makes of caches? */
+bool plan_adds_tokens(const ir_node *node);
+
 /* memory.c: does the value take up workspace of its own? */
 bool plan_needs_place(const plan_value *value);
 

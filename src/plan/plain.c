@@ -1,5 +1,5 @@
 /* Values that stay what they are made of between two steps: with few rows a product quantises its operand by itself, and does the norm in front of it, and the launch that would have done it
- * before is saved. The write of caches does norms of keys and queries in front of it. Saved is also what would have taken the tokens that outputs are wanted of, where these are all. It is said of runs,
+ * before is saved. The write of caches does norms of keys and queries in front of it, and attention of a token alone the write of that. Saved is also what would have taken the tokens that outputs are wanted of, where these are all. It is said of runs,
  * not in the graph: which numbers are multiplied, written or turned is the same. */
 #include "plan/internal.h"
 
@@ -143,6 +143,47 @@ static bool find_heads(const plan *plan, int read, int operand, plan_plain *plai
     return value->type.format == x->type.format && is_kept(plain->source);
 }
 
+/* ---- the write in front of attention ---- */
+
+static const ir_value *operand_of(const ir_node *node, int i) { return i < node->n_in ? ir_in(node, i) : NULL; }
+
+/* Is value what a write of the attention's own tokens makes, in the same pages? */
+static bool is_added_to(const ir_node *attention, const ir_value *value)
+{
+    const ir_node *write = value->kind == IR_RESULT ? value->node : NULL;
+    if (write == NULL) return false;
+    if (write->op != OP_cache_write && write->op != OP_cache_update) return false;
+    const bool both = write->op == OP_cache_update;
+    return operand_of(write, both ? (int)UPDATE_ROW : (int)CACHE_ROW) == ir_in(attention, ATTENTION_ROW) && operand_of(write, both ? (int)UPDATE_POSITION : (int)CACHE_POSITION) == ir_in(attention, ATTENTION_POSITION) &&
+           operand_of(write, both ? (int)UPDATE_TABLE : (int)CACHE_TABLE) == operand_of(attention, ATTENTION_TABLE);
+}
+
+bool plan_adds_tokens(const ir_node *node)
+{
+    if (node->op != OP_attention || node->n_in <= ATTENTION_POSITION || ir_in(node, ATTENTION_ROW) == NULL || ir_in(node, ATTENTION_POSITION) == NULL) return false;
+    return is_added_to(node, ir_in(node, ATTENTION_K)) && is_added_to(node, ir_in(node, ATTENTION_V));
+}
+
+/* Is value result i of the update, for who reads it alone, and the caller and the next run at most? */
+static bool is_result_of(const plan *plan, const ir_value *value, const ir_node *update, int i) {
+    return value->kind == IR_RESULT && value->node == update && value->result == i && value->use_count == 1 && (i < 2 || !plan_is_result(plan->graph, value));
+}
+
+/* Does the attention of a step read what a write of its own tokens makes, which nothing else does? */
+static bool find_written(const plan *plan, int read, plan_plain *plain) {
+    const plan_step *attention = &plan->steps[read];
+    if (attention->node->op != OP_attention || attention->row == NULL || !kernel_may_take_plain(attention->row, attention->ways, KERNEL_WAY_WRITES) || !plan_adds_tokens(attention->node)) return false;
+    const ir_value *k = ir_in(attention->node, ATTENTION_K), *v = ir_in(attention->node, ATTENTION_V), *q = ir_in(attention->node, ATTENTION_Q);
+    const ir_node *update = k->node;
+    const plan_step *made = update->mark;
+    if (update->op != OP_cache_update || made == NULL || made->row == NULL || !kernel_may_normalise_heads(made->row)) return false;
+    if (!is_result_of(plan, k, update, 0) || !is_result_of(plan, v, update, 1) || (update->n_out > 2 && !is_result_of(plan, q, update, 2))) return false;
+    *plain = (plan_plain){.value = plan_value_of(k), .made = (int)(made - plan->steps), .read = read, .writes = true};
+    for (int i = UPDATE_KEYS; i < update->n_in; i++)
+        if (i != UPDATE_ROW && i != UPDATE_POSITION && i != UPDATE_TABLE && ir_in(update, i) != NULL && !is_kept(plan_value_of(ir_in(update, i)))) return false;
+    return true;
+}
+
 /* ---- what is quantised beside its plain form ---- */
 
 /* Is the step a quantize of what a norm makes, which others read, too? */
@@ -162,7 +203,7 @@ static bool find_beside(const plan *plan, int read, plan_plain *plain) {
 dw_status plan_find_plains(plan *plan) {
     plan->plain_count = 0;
     if (plan->chip.kind != CHIP_GPU) return DW_OK;
-    TRY_NEW(plan->plains, &plan->arena, 4 * (size_t)plan->step_count + 1);
+    TRY_NEW(plan->plains, &plan->arena, 5 * (size_t)plan->step_count + 1);
     for (int i = plan->step_count; i-- > plan->load_count;) {
         plan_plain plain;
         if (find_plain(plan, i, &plain)) {
@@ -174,6 +215,7 @@ dw_status plan_find_plains(plan *plan) {
             plain.value->taken = &plan->plains[plan->plain_count++];
         }
         if (find_beside(plan, i, &plain)) plan->plains[plan->plain_count++] = plain;
+        if (find_written(plan, i, &plain)) plan->plains[plan->plain_count++] = plain;
         for (int operand = UPDATE_KEYS; operand <= UPDATE_QUERIES; operand += UPDATE_QUERIES - UPDATE_KEYS)
             if (find_heads(plan, i, operand, &plain)) {
                 plan->plains[plan->plain_count] = plain;
@@ -183,13 +225,30 @@ dw_status plan_find_plains(plan *plan) {
     return DW_OK;
 }
 
+static void keep_till(plan_value *v, int order) {
+    for (; v != NULL; v = v->view ? v->base : NULL)
+        if (v->last_read < order) v->last_read = order;
+}
+
+int plan_reader_of(const plan *plan, int step) {
+    for (int i = 0; i < plan->plain_count; i++)
+        if (plan->plains[i].writes && plan->plains[i].made == step) return plan->plains[i].read;
+    return step;
+}
+
+const ir_value *plan_written_operand(const plan *plan, const plan_plain *plain, int index) {
+    const ir_node *update = plan->steps[plain->made].node;
+    return plain->writes && index >= UPDATE_KEYS && index < update->n_in ? ir_in(update, index) : NULL;
+}
+
 /* Sources are read by the product, too, or by who reads what is taken of them; and so is what they are views of. Those that are read later are looked at first, as they may be made of others. */
 void plan_keep_sources(plan *plan) {
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
-        const int reads = plan->steps[plain->read].node->order, order = plain->takes && plain->value->last_read > reads ? plain->value->last_read : reads;
-        for (plan_value *v = plain->source; v != NULL; v = v->view ? v->base : NULL)
-            if (v->last_read < order) v->last_read = order;
+        const int reads = plan->steps[plan_reader_of(plan, plain->read)].node->order, order = plain->takes && plain->value->last_read > reads ? plain->value->last_read : reads;
+        keep_till(plain->source, order);
+        for (int k = 0; k < UPDATE_OPERANDS; k++)
+            if (plan_written_operand(plan, plain, k) != NULL) keep_till(plan_value_of(plan_written_operand(plan, plain, k)), order);
     }
 }
 
@@ -294,8 +353,12 @@ static size_t head_offset(const plan_binding *binding, const plan_plain *plain, 
 /* An operand at the address that it has beside its memory's first byte. */
 static dw_tensor placed_operand(const plan_binding *binding, const ir_value *value) {
     dw_tensor tensor = binding->tensors[plan_value_of(value)->index];
+    const plan_value *v = plan_value_of(value);
     size_t offset = 0;
-    for (const plan_value *v = plan_value_of(value); v->view; v = v->base) offset += binding->offsets[v->index];
+    while (v->view || (v->taken != NULL && binding->calls[v->taken->made].run.passes)) {
+        offset += v->view ? binding->offsets[v->index] : 0;
+        v = v->view ? v->base : v->taken->source;
+    }
     tensor.data = (uint8_t *)4096 + offset;
     return tensor;
 }
@@ -337,6 +400,36 @@ static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
     return DW_OK;
 }
 
+/* Attention does the write in front of it where its kernel can. Addresses are nominal while sizes are bound. */
+static void bind_written(plan_binding *binding, const plan_plain *plain) {
+    const plan *plan = binding->plan;
+    const ir_node *update = plan->steps[plain->made].node, *attention = plan->steps[plain->read].node;
+    kernel_run *made = &binding->calls[plain->made].run, *read = &binding->calls[plain->read].run, write = *made, run = *read;
+    dw_tensor placed[UPDATE_OPERANDS], results[3], operands[ATTENTION_OPERANDS];
+    const dw_tensor *in[UPDATE_OPERANDS] = {NULL}, *out[3], *operand_of[ATTENTION_OPERANDS] = {NULL};
+    if (binding->holds_values || made->passes || !read->adds_tokens || !are_our_own(update) || !is_our_own(plan_value_of(ir_in(attention, ATTENTION_Q)))) return;
+    for (int i = 0; i < update->n_in; i++) {
+        if (ir_in(update, i) == NULL) continue;
+        placed[i] = placed_operand(binding, ir_in(update, i));
+        in[i] = &placed[i];
+    }
+    for (int i = 0; i < update->n_out; i++) {
+        results[i] = placed_operand(binding, update->out[i]);
+        out[i] = &results[i];
+    }
+    for (int i = 0; i < attention->n_in; i++) {
+        if (ir_in(attention, i) == NULL) continue;
+        operands[i] = placed_operand(binding, ir_in(attention, i));
+        operand_of[i] = &operands[i];
+    }
+    write.call.in = in;
+    write.call.out = out;
+    run.call.in = operand_of;
+    if (!kernel_does_write(plan->steps[plain->read].row, &run, &write, seconds_of(binding, plain->made))) return;
+    read->write = made;
+    made->passes = true;
+}
+
 /* The norm's results: its own one alone, or that in blocks in front of it. */
 static void set_beside(plan_binding *binding, const plan_plain *plain, bool both) {
     plan_call *made = &binding->calls[plain->made], *quantize = &binding->calls[plain->read];
@@ -361,10 +454,12 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
         if (plain->beside) set_beside(binding, plain, false);
         if (plain->takes) binding->calls[plain->made].run.passes = takes_all(binding, plain);
         if (plain->heads != 0) binding->calls[plain->read].run.heads[plain->heads == UPDATE_QUERIES] = NULL;
+        if (plain->writes) binding->calls[plain->made].run.passes = false;
+        if (plain->writes) binding->calls[plain->read].run.write = NULL;
     }
     for (int i = 0; i < binding->plan->plain_count; i++) {
         const plan_plain *plain = &binding->plan->plains[i];
-        if (plain->takes || plain->beside) continue;
+        if (plain->takes || plain->beside || plain->writes) continue;
         if (plain->heads != 0) {
             TRY(bind_heads(binding, plain));
             continue;
@@ -381,6 +476,8 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
         if (binding->bytes[plain->value->index] != bytes) *moved = true;
         binding->bytes[plain->value->index] = bytes;
     }
+    for (int i = 0; i < binding->plan->plain_count; i++)
+        if (binding->plan->plains[i].writes) bind_written(binding, &binding->plan->plains[i]);
     for (int i = 0; i < binding->plan->plain_count; i++)
         if (binding->plan->plains[i].beside && writes_both(binding, &binding->plan->plains[i])) set_beside(binding, &binding->plan->plains[i], true);
     return DW_OK;

@@ -57,7 +57,7 @@ typedef struct plan_step {
 } plan_step;
 
 /* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it; the write of caches does the norm of its
- * keys or queries; or outputs are wanted of all tokens that there are, so that what is taken of them is all of it. Whether it does is known once sizes are bound (plain.c). */
+ * keys or queries; attention does the write of its own token; or outputs are wanted of all tokens that there are, so that what is taken of them is all of it. Whether it does is known once sizes are bound (plain.c). */
 typedef struct plan_plain {
     plan_value *value, *source;       /* source: what a quantize, a norm or a take makes it of; NULL: the step that makes it leaves it in format */
     int made, read;                   /* steps; of what is taken the last that reads it */
@@ -66,6 +66,7 @@ typedef struct plan_plain {
     bool normalises;                  /* a norm makes it */
     bool takes;                       /* a take of the tokens that step.last lists makes it */
     int heads;                        /* a norm makes it, whose result, or a view of it, is this operand of a cache_update, read; 0: not so */
+    bool writes;                      /* attention, read, does the cache_update in front of it, made, whose keys value is. No source, no format */
     bool beside;                      /* value is what a quantize, read, makes of the result of a norm, made, which can write both. No source */
 } plan_plain;
 

@@ -1,5 +1,5 @@
 /* The parts of the conformance program (test_kernels.c says what it does): operands and results of a line (operands.c), runs on a device and oracles of quantised results (runs.c), one line on
- * one kernel (row.c), collectives (ranks.c), and which kernels run which lines (test_kernels.c). */
+ * one kernel (row.c), attention that writes its token (write.c), collectives (ranks.c), and which kernels run which lines (test_kernels.c). */
 #ifndef CONFORM_H
 #define CONFORM_H
 
@@ -71,6 +71,11 @@ bool is_refused(const program *p, const kernel_row *row, const kernel_run *run, 
 bool is_quantised(const kernel_case *c);
 /* What quantize makes of the call's plain result: by row on level, or by the op's reference when row is NULL. The oracle is created. */
 void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, operand *operands, const void *packed, result *oracle);
+
+/* ---- a token that attention writes (write.c) ---- */
+
+/* The line with other queries, and a token that is written, by both: of a way that can. */
+void run_writing(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *given, const operand *operands, uint64_t seed);
 
 /* ---- one line ---- */
 

@@ -338,6 +338,7 @@ void run_row(program *p, const kernel_case *given, const kernel_row *row, const 
         if (t == 0 && status == DW_OK) run_normed(p, c, row, problem, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_heads(p, c, row, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_early(p, c, row, &run, operands, &results[0][0], seed);
+        if (t == 0 && status == DW_OK) run_writing(p, c, row, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_plain(p, c, row, problem, &run, operands, &results[0][0], seed);
         if (options.bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);

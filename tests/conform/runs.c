@@ -76,6 +76,67 @@ static int result_of(const op_call *call, const dw_tensor *operand) {
     return -1;
 }
 
+/* A norm whose columns lie on the device, in blocks of their own. */
+typedef struct norm_there { kernel_norm norm; dw_tensor columns[2]; } norm_there;
+
+static const kernel_norm *bring_norm(program *p, const kernel_norm *norm, norm_there *there) {
+    if (norm == NULL) return NULL;
+    there->norm = *norm;
+    for (int i = 0; i < 2; i++) {
+        if (norm->columns[i] == NULL) continue;
+        const block memory = {norm->columns[i]->data, (size_t)op_tensor_count(norm->columns[i]) * (size_t)dw_format_bits(norm->columns[i]->format) / 8};
+        there->columns[i] = seen_at(norm->columns[i], memory.bytes, bring(p, &memory, true));
+        there->norm.columns[i] = &there->columns[i];
+    }
+    return &there->norm;
+}
+
+static void release_norm(program *p, const kernel_norm *norm) {
+    for (int i = 0; i < 2 && norm != NULL; i++)
+        if (norm->columns[i] != NULL) p->device->calls->release(p->device, norm->columns[i]->data, 0);
+}
+
+/* A write whose tensors lie on the device: the attention's where they are the same, else blocks of their own. */
+typedef struct write_there {
+    kernel_run run;
+    dw_tensor tensors[UPDATE_OPERANDS];
+    const dw_tensor *in[UPDATE_OPERANDS], *out[3];
+    norm_there heads[2];
+} write_there;
+
+static size_t bytes_of(const dw_tensor *t) { return (size_t)op_tensor_count(t) * (size_t)dw_format_bits(t->format) / 8; }
+
+static const kernel_run *bring_write(program *p, const kernel_run *write, int n_in, const dw_tensor *const *in, const dw_tensor *const *ins, write_there *there) {
+    if (write == NULL) return NULL;
+    *there = (write_there){.run = *write};
+    for (int i = 0; i < write->call.n_in; i++) {
+        const dw_tensor *t = write->call.in[i];
+        if (t == NULL) continue;
+        for (int k = 0; k < n_in; k++)
+            if (in[k] == t) there->in[i] = ins[k];
+        if (there->in[i] != NULL) continue;
+        const block memory = {t->data, bytes_of(t)};
+        there->tensors[i] = seen_at(t, memory.bytes, bring(p, &memory, true));
+        there->in[i] = &there->tensors[i];
+    }
+    for (int i = 0; i < 2; i++) there->out[i] = there->in[UPDATE_X + i];
+    there->out[2] = there->in[UPDATE_QUERIES];
+    for (int i = 0; i < 2; i++) there->run.heads[i] = bring_norm(p, write->heads[i], &there->heads[i]);
+    there->run.call.in = there->in;
+    there->run.call.out = there->out;
+    return &there->run;
+}
+
+/* The caches come back. */
+static void release_write(program *p, const kernel_run *write, write_there *there) {
+    if (write == NULL) return;
+    for (int i = 0; i < 2; i++) assert_int_equal(p->device->calls->read(p->device, write->call.in[UPDATE_X + i]->data, there->in[UPDATE_X + i]->data, bytes_of(there->in[UPDATE_X + i])), DW_OK);
+    assert_int_equal(p->device->calls->synchronize(p->device), DW_OK);
+    for (int i = 0; i < write->call.n_in; i++)
+        if (there->tensors[i].data != NULL) p->device->calls->release(p->device, there->tensors[i].data, 0);
+    for (int i = 0; i < 2; i++) release_norm(p, there->run.heads[i]);
+}
+
 /* What row->run does on the CPU: operands go to the device with results, and results come back. operands may be NULL where in is dense in its own block. */
 dw_status run_on_device(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
     const dw_tensor *const *in = run->call.in, *const *out = run->call.out;
@@ -99,8 +160,13 @@ dw_status run_on_device(program *p, const kernel_row *row, kernel_run *run, int 
     run->call.in = ins;
     run->call.out = outs;
     run->workspace = scratch;
+    write_there written;
+    const kernel_run *write = run->write;
+    run->write = bring_write(p, write, n_in, in, ins, &written);
     dw_status status = p->device->calls->run(p->device, row, run);
     if (status == DW_OK) status = p->device->calls->synchronize(p->device);
+    release_write(p, write, &written);
+    run->write = write;
     run->call.in = in;
     run->call.out = out;
     for (int i = 0; i < run->call.n_out; i++) take_back(p, &results[i].memory, of_out[i]);
@@ -121,26 +187,6 @@ static uint32_t plain_ways(const program *p, const kernel_row *row) {
     const uint32_t ways = kernel_ways_of(row, names, 1);
     assert_int_not_equal(ways, 0);
     return ways;
-}
-
-/* A norm whose columns lie on the device, in blocks of their own. */
-typedef struct norm_there { kernel_norm norm; dw_tensor columns[2]; } norm_there;
-
-static const kernel_norm *bring_norm(program *p, const kernel_norm *norm, norm_there *there) {
-    if (norm == NULL) return NULL;
-    there->norm = *norm;
-    for (int i = 0; i < 2; i++) {
-        if (norm->columns[i] == NULL) continue;
-        const block memory = {norm->columns[i]->data, (size_t)op_tensor_count(norm->columns[i]) * (size_t)dw_format_bits(norm->columns[i]->format) / 8};
-        there->columns[i] = seen_at(norm->columns[i], memory.bytes, bring(p, &memory, true));
-        there->norm.columns[i] = &there->columns[i];
-    }
-    return &there->norm;
-}
-
-static void release_norm(program *p, const kernel_norm *norm) {
-    for (int i = 0; i < 2 && norm != NULL; i++)
-        if (norm->columns[i] != NULL) p->device->calls->release(p->device, norm->columns[i]->data, 0);
 }
 
 /* The same with the columns of the run's norms. */

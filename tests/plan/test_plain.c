@@ -288,6 +288,88 @@ static void a_norm_writes_its_result_in_blocks_besides(void **state) {
     }
 }
 
+/* Attention writes a token alone whose keys, values and queries it alone reads, and what these are made of lives till then; several tokens, more heads to a key than a tile has rows, others' readers and
+ * places that are no inputs keep the launch in front. */
+static void attention_writes_a_token_alone(void **state) {
+    dw_context *context = *state;
+    static const char turned[] = "graph t\n  symbol s 1..64\n  input x bf16[1,s,256]\n  input row i64[s]\n  input position i64[s]\n  input angle f32[s,64]\n  param w bf16[512,256]\n  state keys bf16[2,2,2048,64]\n"
+                                 "  state values bf16[2,2,2048,64]\n  %1 = cos angle\n  %2 = sin angle\n  %3 = matmul x, w {bt=true}\n  %4 = slice %3 {axis=2,start=0,end=256,step=1}\n  %5 = reshape %4 {shape=[1,s,4,64]}\n"
+                                 "  %6 = transpose %5 {order=[0,2,1,3]}\n  %7 = slice %3 {axis=2,start=256,end=384,step=1}\n  %8 = reshape %7 {shape=[1,s,2,64]}\n  %9 = transpose %8 {order=[0,2,1,3]}\n"
+                                 "  %10 = slice %3 {axis=2,start=384,end=512,step=1}\n  %11 = reshape %10 {shape=[1,s,2,64]}\n  %12 = transpose %11 {order=[0,2,1,3]}\n"
+                                 "  %13, %14, %15 = cache_update keys, values, %9, %12, row, position, %1, %2, %6 {width=64}\n"
+                                 "  %16 = attention %15, %13, %14, -, -, -, row, position {scale=0.125,causal=true}\n  next keys %13\n  next values %14\n  output y %16\n";
+    static const char many[] = "graph m\n  symbol s 1..64\n  input x bf16[1,s,1280]\n  input row i64[s]\n  input position i64[s]\n  state keys bf16[2,1,2048,64]\n  state values bf16[2,1,2048,64]\n  %1 = neg x\n"
+                               "  %2 = reshape %1 {shape=[1,s,20,64]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = slice %3 {axis=1,start=0,end=HEADS,step=1}\n  %5 = slice %3 {axis=1,start=18,end=19,step=1}\n"
+                               "  %6 = slice %3 {axis=1,start=19,end=20,step=1}\n  %7, %8 = cache_update keys, values, %5, %6, row, PLACE\n  %9 = attention %4, %7, %8, -, -, -, row, PLACE {scale=0.125,causal=true}\n"
+                               "  next keys %7\n  next values %8\n  output y %9\n";
+    static const char held[] = "graph k\n  symbol s 1..64\n  input x bf16[1,s,256]\n  input row i64[s]\n  input position i64[s]\n  state keys bf16[2,2,2048,64]\n  state values bf16[2,2,2048,64]\n  state held bf16[1,2,s,64]\n"
+                               "  %1 = neg x\n  %2 = reshape %1 {shape=[1,s,4,64]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = slice %3 {axis=1,start=0,end=2,step=1}\n  %5 = slice %3 {axis=1,start=2,end=4,step=1}\n"
+                               "  %7, %8 = cache_update keys, values, %4, held, row, position\n  %12 = abs held\n  %9 = attention %4, %7, %8, -, -, -, row, position {scale=0.125,causal=true}\n"
+                               "  next keys %7\n  next values %8\n  output y %9\n";
+    static const struct { const char *graph, *more, *heads, *place; int64_t tokens; bool writes; } cases[] = {
+        {turned, "", "", "", 1, true}, {turned, "", "", "", 2, false}, {turned, "  %17 = neg %15\n  output z %17\n", "", "", 1, false}, {turned, "  output z %15\n", "", "", 1, false},
+        {turned, "  %17 = slice %13 {axis=2,start=0,end=4,step=1}\n  %18 = neg %17\n  output z %18\n", "", "", 1, false},
+        {held, "  %10 = abs %5\n  next held %10\n", "", "", 1, false}, {held, "  next held %12\n", "", "", 1, false}, {many, "", "8", "position", 1, true}, {many, "", "12", "position", 1, false}, {many, "", "8", "%10", 1, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = plans_chip(context, "h200");
+        char graph[4096], *to = graph;
+        for (const char *from = cases[i].graph; *from != '\0';) {
+            if (strncmp(from, "HEADS", 5) == 0) to += sprintf(to, "%s", cases[i].heads), from += 5;
+            else if (strncmp(from, "PLACE", 5) == 0) to += sprintf(to, "%s", cases[i].place), from += 5;
+            else if (strncmp(from, "  %1 = neg x\n", 13) == 0 && cases[i].place[0] == '%') to += sprintf(to, "  %%1 = neg x\n  %%10 = neg position\n"), from += 13;
+            else *to++ = *from++;
+        }
+        strcpy(to, cases[i].more);
+        plan *made = plans_compile(context, graph, &chip, NULL);
+        plan_binding binding;
+        int writes = 0;
+        plans_ok(context, plan_binding_create(context, made, &binding));
+        plans_ok(context, plan_bind(&binding, &(int64_t){64}));
+        plans_ok(context, plan_bind(&binding, &cases[i].tokens));
+        for (int k = made->load_count; k < made->step_count; k++) {
+            const kernel_run *run = &binding.calls[k].run;
+            const ir_node *node = made->steps[k].node;
+            if (node->op != OP_attention || run->write == NULL) continue;
+            assert_true(run->write->passes && ir_in(node, ATTENTION_K)->node->op == OP_cache_update);
+            const ir_node *update = ir_in(node, ATTENTION_K)->node;
+            for (int n = UPDATE_KEYS; n < update->n_in; n++)
+                if (ir_in(update, n) != NULL && plan_value_of(ir_in(update, n))->root->place == PLAN_WORKSPACE) assert_true(plan_value_of(ir_in(update, n))->root->last >= k);
+            writes++;
+        }
+        if (writes != cases[i].writes) fail_msg("case %zu: %d attentions write their token", i, writes);
+        plans_assert_apart(&binding, i);
+        binding.holds_values = true;
+        plans_ok(context, plan_bind(&binding, &cases[i].tokens));
+        for (int k = made->load_count; k < made->step_count; k++) assert_true(binding.calls[k].run.write == NULL && !binding.calls[k].run.passes);
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
+/* A product that does the norm of what it adds, or quantises it, has its result beside that: its blocks read all of it. */
+static void what_a_product_reads_for_itself_is_not_written_over(void **state) {
+    dw_context *context = *state;
+    static const struct { const char *graph; bool shares; } cases[] = {
+        {"graph n\n  symbol m 1..64\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[2048,2048]\n  %1 = neg x\n  %2 = rms_norm %1, s {eps=1e-5}\n  %3 = matmul %2, w, %1 {bt=true,post=\"add\",to=bf16}\n  %4 = neg %3\n  output y %4\n", false},
+        {"graph q\n  symbol m 1..64\n  input x bf16[m,2048]\n  param w fp8_128x128[2048,2048]\n  %1 = neg x\n  %2 = quantize %1 {to=fp8_1x128}\n  %3 = matmul %2, w, %1 {bt=true,post=\"add\",to=bf16}\n  %4 = neg %3\n  output y %4\n", false},
+        {"graph o\n  symbol m 1..64\n  input x bf16[m,2048]\n  input z bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[2048,2048]\n  %1 = neg x\n  %2 = neg z\n  %3 = rms_norm %2, s {eps=1e-5}\n  %4 = matmul %3, w, %1 {bt=true,post=\"add\",to=bf16}\n  %5 = neg %4\n  output y %5\n", true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = plans_chip(context, "h200");
+        plan *made = plans_compile(context, cases[i].graph, &chip, NULL);
+        int products = 0;
+        for (int k = made->load_count; k < made->step_count; k++) {
+            const ir_node *node = made->steps[k].node;
+            if (node->op != OP_matmul) continue;
+            if ((plan_value_of(ir_out(node))->base == plan_value_of(ir_in(node, 2))) != cases[i].shares) fail_msg("case %zu: the result %s what is added", i, cases[i].shares ? "does not lie over" : "lies over");
+            products++;
+        }
+        assert_int_equal(products, 1);
+        plan_destroy(made);
+    }
+}
+
 static int setup(void **state) { return dw_context_create(NULL, (dw_context **)state) == DW_OK ? 0 : -1; }
 
 static int teardown(void **state) {
@@ -304,6 +386,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(norms_of_heads_are_done_by_the_write_of_caches, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(a_norm_writes_its_result_in_blocks_besides, setup, teardown),
+        cmocka_unit_test_setup_teardown(attention_writes_a_token_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_product_reads_for_itself_is_not_written_over, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

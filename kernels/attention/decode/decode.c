@@ -3,8 +3,8 @@
 
 #include "kernels/attention/host.h"
 #include "kernels/attention/results.h"
+#include "kernels/cache/host.h"
 #include "kernels/gpu/host/host.h"
-#include "kernels/kernels.h"
 
 typedef struct decode_entry {
     dw_format format;
@@ -12,6 +12,7 @@ typedef struct decode_entry {
     int width, value_width, rows, stages, blocks;
     bool general;
     int codes;
+    bool writes;
 } decode_entry;
 
 /* Of a format narrower ones first, and of those that are as wide ones of fewer rows. */
@@ -28,7 +29,7 @@ static int codes_of(dw_format format) { return format == DW_FORMAT_fp8_1x128 ? D
 
 static uint32_t shared_bytes(const decode_entry *e) {
     const int stage = e->codes ? 2 * DECODE_KEYS * DECODE_ROW_BYTES(e->codes) + DECODE_SCALE_BYTES : DECODE_KEYS * (e->width + e->value_width) * 2;
-    return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES + (e->writes ? DECODE_OWN_BYTES : 0));
 }
 
 /* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; rows: of a tile; tiles: of all. */
@@ -45,8 +46,10 @@ static decode_division divide(const op_call *call) {
     return d;
 }
 
-/* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. */
-static const decode_entry *find_entry(const op_call *call, const chip_caps *chip) {
+/* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. NULL: none is for the call, as none writes a token of more rows. */
+static const decode_entry *find_entry(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const chip_caps *chip = run->chip;
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     const bool general = attention_is_general(call);
     const int codes = codes_of(call->in[ATTENTION_K]->format);
@@ -54,7 +57,7 @@ static const decode_entry *find_entry(const op_call *call, const chip_caps *chip
     const decode_entry *first = NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const decode_entry *e = &entries[i];
-        if (e->format != q->format || e->general != general || e->codes != codes || q->dims[3] > e->width || v->dims[3] > e->value_width || rows > e->rows) continue;
+        if (e->format != q->format || e->general != general || e->codes != codes || e->writes != (run->write != NULL) || q->dims[3] > e->width || v->dims[3] > e->value_width || rows > e->rows) continue;
         if (shared_bytes(e) <= chip->shared_bytes) return e;
         if (first == NULL) first = e;
     }
@@ -97,14 +100,16 @@ const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
 
 /* ---- how long ---- */
 
-/* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100 and an H200: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
+/* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100 and an H200: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md), and so is
+ * what it takes longer where it writes its token, mostly where queries and keys are turned (attention.md). */
 double attention_decode_seconds(const kernel_run *run) {
     static const double parts[] = {[DECODE_PLAIN] = 0.97, [DECODE_E4M3] = 0.9, [DECODE_MXFP8] = 0.8, [DECODE_NVFP4] = 0.48};
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     const int codes = codes_of(k->format);
     const double width = (double)(k->dims[3] + v->dims[3]), scales = 2 * DECODE_SCALE_ROW_BYTES(codes, (double)k->dims[3]);
     const double bytes = codes == DECODE_PLAIN ? width * 2 : codes == DECODE_NVFP4 ? width / 2 + scales : width + scales;
-    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (parts[codes] * chip_bytes_per_s(run->chip));
+    const double writes_s = run->write == NULL ? 0 : op_operand(&run->write->call, UPDATE_COS) != NULL ? 1e-6 : 0.1e-6;
+    return 7.8e-6 + writes_s + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (parts[codes] * chip_bytes_per_s(run->chip));
 }
 
 /* Keys of which a row or page must hold a multiple, so that its scales lie in pieces of 16 bytes. */
@@ -112,6 +117,30 @@ static int64_t keys_of_piece(const op_call *call) {
     const dw_tensor *k = call->in[ATTENTION_K];
     const int64_t bytes = DECODE_SCALE_ROW_BYTES(codes_of(k->format), k->dims[3]);
     return bytes >= 16 ? 1 : 16 / bytes;
+}
+
+/* Is it of one token, whose row and position are operands? */
+static bool is_lone(const op_call *call) {
+    return op_operand(call, ATTENTION_ROW) != NULL && op_operand(call, ATTENTION_POSITION) != NULL && call->in[ATTENTION_Q]->dims[0] == 1 && call->in[ATTENTION_Q]->dims[2] == 1;
+}
+
+/* A token alone, which sees nothing behind itself: what it sees but its own slot was written by runs before this one. */
+static bool is_early(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const unsigned places = 1u << ATTENTION_ROW | 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_TABLE) != NULL ? 1u << ATTENTION_TABLE : 0);
+    return is_lone(call) && run->adds_tokens && (run->given_in & places) == places && op_attr_int(call->attrs, OP_ATTR_ahead) == 0;
+}
+
+/* Tiles lie along y of the grid. */
+enum { MOST_TILES = 65535 };
+
+/* Of a token that it is to write: it is alone, its place is there before the run, and one tile has all heads that share its key. */
+static const char *token_refusal(const kernel_run *run, text *why) {
+    if (!is_early(run) || run->call.in[ATTENTION_ROW]->format != DW_FORMAT_i64 || run->call.in[ATTENTION_POSITION]->format != DW_FORMAT_i64) return "it writes a token alone, whose place, in i64, is an input of the run";
+    if (op_operand(&run->write->call, UPDATE_QUERIES) == NULL && (run->call.in[ATTENTION_Q]->dims[3] % CUDA_VECTOR != 0 || !cuda_lies_at_16(run->call.in[ATTENTION_Q]->data))) return "queries do not lie in pieces of 16 bytes";
+    const char *reason = cache_token_refusal(run->write, why);
+    if (reason != NULL) return reason;
+    return divide(&run->call).parts > 1 || divide(&run->call).tiles > MOST_TILES || find_entry(run) == NULL ? "more heads share a key than it writes one for, or there are too many" : NULL;
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
@@ -122,7 +151,7 @@ const char *attention_decode_takes(const kernel_run *run, text *why) {
     if (dw_format_is_block(k->format) && page % keys_of_piece(&run->call) != 0)
         return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of %lld", (long long)page, (long long)keys_of_piece(&run->call));
     if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
-    if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return NULL;
+    if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return run->write != NULL ? token_refusal(run, why) : NULL;
     return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
 }
 
@@ -177,10 +206,11 @@ static int64_t reached(int64_t blocks, int64_t units) {
     return of_one_each < MOST_OF_ONE_EACH ? of_one_each : MOST_OF_ONE_EACH;
 }
 
-/* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time, a second round would cost as much as the first; of long rows as many as come to most of the memory's rate. */
-static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles, int64_t keys) {
-    enum { LONG_PART = 512 };
-    const int most = chip_cluster_blocks(chip) < DECODE_SPLITS ? chip_cluster_blocks(chip) : DECODE_SPLITS;
+/* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time, a second round would cost as much as the first; of long rows as many as come to most of the memory's rate. Of a token
+ * alone eight while these have few keys: nothing hides what a cluster of more takes to begin and to meet (bench/results/h200/attention.md). */
+static int splits_of(const decode_entry *e, const chip_caps *chip, const op_call *call, int64_t tiles, int64_t keys) {
+    enum { LONG_PART = 512, MOST_OF_TOKEN = 8 };
+    const int rooms = is_lone(call) && keys <= MOST_OF_TOKEN * LONG_PART ? MOST_OF_TOKEN : DECODE_SPLITS, most = chip_cluster_blocks(chip) < rooms ? chip_cluster_blocks(chip) : rooms;
     const int held = held_of(e, chip);
     int splits = 1;
     for (int more = 2; more <= most && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++) {
@@ -191,22 +221,58 @@ static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles
     return splits;
 }
 
-/* A token alone, which sees nothing behind itself: what it sees but its own slot was written by runs before this one. */
-static bool is_early(const kernel_run *run) {
-    const op_call *call = &run->call;
-    const unsigned places = 1u << ATTENTION_ROW | 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_TABLE) != NULL ? 1u << ATTENTION_TABLE : 0);
-    return run->adds_tokens && (run->given_in & places) == places && call->in[ATTENTION_Q]->dims[0] == 1 && call->in[ATTENTION_Q]->dims[2] == 1 && op_attr_int(call->attrs, OP_ATTR_ahead) == 0;
+/* Of an operand's address, once more. */
+static void again(kernel_launch *launch, int index, const void *field) { cuda_slot(launch, KERNEL_SLOT_DATA, index, field, 0); }
+
+static void take_row(kernel_launch *launch, int index, const kernel_norm *norm, int columns, const cache_part *part, attention_token_row *row) {
+    *row = (attention_token_row){.from_head = part->from_head, .weight = part->norm.weight, .bias = part->norm.bias, .eps = part->norm.eps, .by_count = part->norm.by_count,
+                                 .is_normed = part->norm.is_there, .centred = part->norm.centred, .turned = part->turned};
+    again(launch, KERNEL_WRITE + index, &row->from);
+    if (norm != NULL && norm->columns[0] != NULL) again(launch, KERNEL_WRITE + columns, &row->weight.data);
+    if (norm != NULL && norm->columns[1] != NULL) again(launch, KERNEL_WRITE + columns + 1, &row->bias.data);
+}
+
+static dw_status take_token(kernel_launch *launch, const kernel_run *run, attention_token_arguments *all) {
+    const kernel_run *write = run->write;
+    attention_token_first *first = &all->first;
+    const attention_arguments *p = &all->decode.call;
+    const cache_arguments *a = &all->token;
+    TRY(cache_take_token(launch, write, &all->token));
+    *first = (attention_token_first){
+        .table = p->table, .table_strides = {p->table_strides[0], p->table_strides[1]}, .keys = p->keys, .cache_rows = p->cache_rows, .window = p->window, .ahead = p->ahead, .page = p->page, .pages = p->pages,
+        .causal = p->causal, .shared_heads = (int32_t)p->shared_heads, .splits = all->decode.splits, .turns_queries = op_operand(&write->call, UPDATE_QUERIES) != NULL, .width = (int32_t)p->width,
+        .value_width = (int32_t)p->value_width, .scale = p->scale, .angle_width = (int32_t)a->width, .interleaved = a->interleaved, .has_sink = p->has_sink, .out = p->out, .cosine = a->cosine, .sine = a->sine,
+        .value_head = a->parts[CACHE_TOKEN_VALUES].from_head, .out_head = p->out_strides[1], .out_col = p->out_strides[3],
+    };
+    again(launch, ATTENTION_ROW, &first->row);
+    again(launch, ATTENTION_POSITION, &first->position);
+    if (p->page != 0) again(launch, ATTENTION_TABLE, &first->table.data);
+    for (int i = UPDATE_COS; i <= UPDATE_SIN; i++)
+        if (op_operand(&write->call, i) != NULL) again(launch, KERNEL_WRITE + i, i == UPDATE_COS ? &first->cosine.data : &first->sine.data);
+    take_row(launch, UPDATE_KEYS, write->heads[0], KERNEL_HEADS, &a->parts[CACHE_TOKEN_KEYS], &first->key);
+    first->queries.from_head = p->q_strides[1];       /* of those that nothing turns */
+    if (!first->turns_queries) again(launch, ATTENTION_Q, &first->queries.from);
+    if (first->turns_queries) take_row(launch, UPDATE_QUERIES, write->heads[1], KERNEL_HEADS + 2, &a->parts[CACHE_TOKEN_QUERIES], &first->queries);
+    again(launch, KERNEL_WRITE + UPDATE_VALUES, &first->value);
+    again(launch, KERNEL_RESULT, &first->out.data);
+    for (int i = 0; i < 2; i++) {
+        const cache_part *part = &a->parts[i == 0 ? CACHE_TOKEN_KEYS : CACHE_TOKEN_VALUES];
+        first->caches[i] = (attention_token_cache){.to_row = part->to_row, .to_head = part->to_head, .to_token = part->to_token};
+        again(launch, KERNEL_WRITE + KERNEL_RESULT + i, &first->caches[i].to);
+    }
+    return DW_OK;
 }
 
 dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
     attention_heads by_heads;
     run = attention_by_heads(run, &by_heads);
-    const decode_entry *e = find_entry(&run->call, run->chip);
+    const decode_entry *e = find_entry(run);
     const decode_division d = divide(&run->call);
     kernel_launch launch;
-    attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
+    void *arguments = cuda_launch(&launch, "attention_decode", e->entry, e->writes ? sizeof(attention_token_arguments) : sizeof(attention_decode_arguments));
+    attention_decode_arguments *g = e->writes ? &((attention_token_arguments *)arguments)->decode : arguments;
     TRY(attention_take(&launch, run, &g->call));
-    g->splits = run->invariant ? 1 : splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
+    g->splits = run->invariant ? 1 : splits_of(e, run->chip, &run->call, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
     g->early = is_early(run);
@@ -218,7 +284,9 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
         attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);
         attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);
     }
-    cuda_grid(&launch, d.tiles * g->splits, 1, 1);
+    if (e->writes) TRY(take_token(&launch, run, arguments));
+    if (e->writes) cuda_grid(&launch, g->splits, d.tiles, 1);
+    else cuda_grid(&launch, d.tiles * g->splits, 1, 1);
     launch.block[0] = DECODE_WARPS * 32;
     launch.overlaps = true;
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;

@@ -13,9 +13,11 @@
  *
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product (beside codes to f16), their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
- * the keys of no weight. What bounds it is memory. A token alone asks for what was written before its run while the launches in front still run: for all of its first keys but the block of its own one.
+ * the keys of no weight. What bounds it is memory. A token alone asks for what was written before its run while the launches in front still run: for all of its first keys but the block of its own one, or for all,
+ * where it writes that itself (token.cuh).
  * Registers and speed: README.md. */
 #include "kernels/attention/decode/codes.cuh"
+#include "kernels/attention/decode/token.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
@@ -58,43 +60,32 @@ INLINE int own_block(const attention_decode_arguments *g, const decode_tile *til
 /* Where a block of 16 slots lies, whose page may not be there. */
 INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
 
-/* The same while nothing may be written, a fault neither. row -2: the table says what cannot be. */
-enum { CANNOT_BE = -2 };
-INLINE attention_slot early_block_at(const attention_arguments *p, const decode_tile *tile, int slot) {
-    attention_slot at = {tile->view.cache, slot};
-    if (p->page == 0) return at;
-    const int index = slot / p->page;
-    const int64_t page = load_int(&p->table, at.row * p->table_strides[0] + index * p->table_strides[1]);
-    at.row = page >= -1 && page < p->pages ? (int)page : (int)CANNOT_BE;
-    at.slot = slot - index * p->page;
-    return at;
-}
+INLINE attention_slot early_block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return early_slot_at(p, tile->view.cache, slot); }
 
 /* Is there nothing to complain of in the row and the position of a query alone? */
-INLINE bool is_good_query(const attention_arguments *p) {
-    const int64_t row = load_int(&p->row, 0), position = load_int(&p->position, 0);
+INLINE bool is_good_query(const attention_arguments *p, int64_t row, int64_t position) {
     const int64_t room = p->page != 0 ? p->keys : INT64_MAX, of_mask = p->mask_keys > 0 ? p->mask_keys : room, of_bias = p->bias_keys > 0 ? p->bias_keys : room;
     return row >= -1 && row < p->cache_rows && position < room && position < of_mask && position < of_bias;
 }
 
 /* By one lane. Behind the last page, of one that is not there, are zeros. */
-INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
+INLINE void load_keys(const attention_decode_arguments *maps, const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
     const int row = at.row < 0 ? g->call.pages : at.row, slot = at.slot;
     mbarrier_arrive_expect(full, s.codes ? stage_bytes(s) + 2 * KEYS * scale_row_bytes(s) : stage_bytes(s));
     if (s.codes) {
-        tma_load_4d(stage, (const tensor_map *)g->map_k, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
-        tma_load_4d(scales, (const tensor_map *)g->map_k_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
-        tma_load_4d(stage + key_bytes(s), (const tensor_map *)g->map_v, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
-        tma_load_4d(scales + DECODE_SCALES, (const tensor_map *)g->map_v_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
+        tma_load_4d(stage, (const tensor_map *)maps->map_k, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(scales, (const tensor_map *)maps->map_k_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
+        tma_load_4d(stage + key_bytes(s), (const tensor_map *)maps->map_v, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(scales + DECODE_SCALES, (const tensor_map *)maps->map_v_scales, full, slot * scale_row_bytes(s), tile->group, row, 0, TMA_EVICT_FIRST);
         return;
     }
 #pragma unroll
     for (int i = 0; i < s.width / CHUNK_COLS; i++)
-        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_k, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)maps->map_k, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
     stage += KEYS * s.width * 2;
 #pragma unroll
     for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
-        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_v, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)maps->map_v, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
 }
 
 /* ---- scores and weights ---- */
@@ -224,32 +215,41 @@ INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scal
 }
 
 /* A warp's turns of the keys. */
-INLINE void attend(const attention_decode_arguments *g, const decode_shape s, const bool early, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
+INLINE void attend(const attention_decode_arguments *maps, const attention_decode_arguments *g, const cache_arguments *a, const decode_shape s, const bool early, decode_smem m, const decode_tile *tile, const decode_walk *walk, const cache_place *token, decode_rows *rows, float (*sums)[4]) {
     int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
     const ring_barriers ring = ring_of(s, m, warp);
     uint32_t data = m.ring + warp * s.stages * stage_bytes(s), scales = m.scales + warp * s.stages * scale_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
     uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
     uint32_t late = early ? 0 : ~0u;   /* bit i: block i waits for the launches in front */
-    const attention_slot own = early && steps > 0 ? early_block_at(&g->call, tile, own_block(g, tile)) : (attention_slot){-1, 0};
+    const attention_slot own = early && steps > 0 && !s.writes ? early_block_at(&g->call, tile, own_block(g, tile)) : (attention_slot){-1, 0};
+    uint32_t own_turns = 0;       /* bit i: the block i turns ahead has the slot of the token that is written */
+    token_item item;
 #pragma unroll 1
     for (int way = early ? 0 : 1; way < 2; way++) {        /* early ones, all others */
+        if (way == 1 && s.writes) {       /* keys are on the way */
+            item = token_item_at(g, a, tile, (int)threadIdx.x);
+            clear_q(s, m);
+            __syncthreads();
+        }
         if (way == 1 && early) grid_wait();
 #pragma unroll 1
         for (int i = 0; i < min(s.stages, steps); i++) {
             const int slot = first_slot(walk, first + i * WARPS);
             if (way == 1 && (late >> i & 1) == 0) continue;
             const attention_slot at = way == 0 ? early_block_at(&g->call, tile, slot) : block_at(&g->call, tile, slot);
-            if (way == 0 && (at.row == CANNOT_BE || (at.row == own.row && at.slot == own.slot))) {
+            if (way == 0 && (at.row == CANNOT_BE || (!s.writes && at.row == own.row && at.slot == own.slot))) {
                 late |= 1u << i;
                 continue;
             }
             gone |= (uint32_t)(at.row < 0) << i;
-            if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
+            if (s.writes) own_turns |= (uint32_t)has_token(token, at) << i;
+            if (loads) load_keys(maps, g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
         }
     }
     *rows = rows_of(g, s, tile);
-    load_q(g, s, m, tile, rows);
+    if (s.writes) take_token(g, a, s, m, tile, &item);
+    else load_q(g, s, m, tile, rows);
 #pragma unroll
     for (int i = 0; i < s.value_width / 4 * bunches(s); i++) sums[i / 4][i % 4] = 0;
     ring_turn turn = ring_reader();
@@ -265,10 +265,12 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, co
         attention_slot next = {0, 0};
         if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
         ring_wait_full(ring, turn);
+        if (s.writes && (own_turns & 1) != 0) patch_own(g, s, m, token, at);
         if (s.codes) multiply_codes(s, m.q, kept, at, of_keys, scores);
         else multiply_keys(s, m.q, kept, at, scores);
         finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), of_keys, gone & 1, scores);
         gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
+        if (s.writes) own_turns = own_turns >> 1 | (uint32_t)(i + s.stages < steps && has_token(token, next)) << (s.stages - 1);
         const uint32_t grown = soften(s, rows, scores, sums);
         if (s.codes) {
             float scaled[MOST_PARTS][MOST_BUNCHES][4];
@@ -282,15 +284,15 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, co
             add_values(s, weights[0], at + key_bytes(s), sums);
         }
         __syncwarp();
-        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, of_keys, ring_full(ring, turn.stage), next);
+        if (loads && i + s.stages < steps) load_keys(maps, g, s, tile, at, of_keys, ring_full(ring, turn.stage), next);
         ring_next(&turn, s.stages);
     }
 }
 
 /* ---- sums of sums ---- */
 
-/* second: what all values are multiplied by. */
-INLINE void join_warps(const decode_shape s, decode_smem m, float second, const decode_tile *tile, const decode_rows *rows, float (*sums)[4]) {
+/* What each warp has come to into shared memory, for all blocks of the cluster. second: what all values are multiplied by. */
+INLINE void leave_sums(const decode_shape s, decode_smem m, float second, const decode_tile *tile, const decode_rows *rows, float (*sums)[4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();              /* all keys have been read: sums may lie there */
 #pragma unroll
@@ -300,10 +302,7 @@ INLINE void join_warps(const decode_shape s, decode_smem m, float second, const 
 #pragma unroll
         for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
         if (row >= tile->rows) continue;
-        if (lane / 4 == 0) {
-            st_shared_f32(m.maxes + at * 4, rows->max[r]);
-            st_shared_f32(m.totals + at * 4, sum);
-        }
+        if (lane / 4 == 0) st_shared_f32x2(m.ends + at * 8, rows->max[r], sum);
         const float back = s.codes ? inverse_power(rows->reach[r]) * second : 1;
 #pragma unroll
         for (int i = 0; i < s.value_width / 16; i++) {
@@ -318,24 +317,6 @@ INLINE void join_warps(const decode_shape s, decode_smem m, float second, const 
             }
         }
     }
-    __syncthreads();
-    for (int item = threadIdx.x; item < tile->rows * s.value_width; item += THREADS) {
-        int row = item / s.value_width, col = item % s.value_width;
-        float max = -INFINITE, total = 0, sum = 0;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) max = fmaxf(max, ld_shared_f32(m.maxes + (w * ROWS + row) * 4));
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            int at = w * ROWS + row;
-            float down = shrink(ld_shared_f32(m.maxes + at * 4), max, unit_of(s));
-            total = fmaf(down, ld_shared_f32(m.totals + at * 4), total);
-            sum = fmaf(down, ld_shared_f32(m.ring + (at * pitch(s) + col) * 4), sum);
-        }
-        st_shared_f32(m.ring + (row * pitch(s) + col) * 4, sum);
-        if (col != 0) continue;
-        st_shared_f32(m.maxes + (WARPS * ROWS + row) * 4, max);
-        st_shared_f32(m.totals + (WARPS * ROWS + row) * 4, total);
-    }
 }
 
 INLINE void barrier_of_blocks(int splits) {
@@ -347,44 +328,32 @@ INLINE void barrier_of_blocks(int splits) {
     }
 }
 
-/* How much each block of the cluster counts, and the ends of rows; a sink is one more key without a value. 16 lanes make a row. */
-INLINE void weigh_blocks(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile) {
-    const attention_arguments *p = &g->call;
-    int from = threadIdx.x % SPLITS;
-#pragma unroll 1
-    for (int first = 0; first < tile->rows; first += THREADS / SPLITS) {
-        int row = first + threadIdx.x / SPLITS;
-        float own = -INFINITE, total = 0;
-        if (row < tile->rows && from < g->splits) {
-            own = ld_cluster_f32(cluster_map(m.maxes + (WARPS * ROWS + row) * 4, from));
-            total = ld_cluster_f32(cluster_map(m.totals + (WARPS * ROWS + row) * 4, from));
-        }
-        float sink = p->has_sink && row < tile->rows ? scaled_sink(load_float(&p->sink, head_of(tile, row) * p->sink_stride), sink_unit(s)) : -INFINITE, max = fmaxf(own, sink);
-#pragma unroll
-        for (int step = SPLITS / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
-        float down = shrink(own, max, unit_of(s));
-        total *= down;
-#pragma unroll
-        for (int step = SPLITS / 2; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
-        total += sink_weight(sink, max, unit_of(s));
-        st_shared_f32(m.factors + (row * SPLITS + from) * 4, down);
-        if (from == 0) st_shared_f32x2(m.ends + row * 8, max, total);
-    }
-    __syncthreads();
-}
-
 /* Element `at` of keys or values, whose rows are so wide. */
 INLINE float cached_at(const attention_decode_arguments *g, const decode_shape s, const cuda_array *array, const cuda_rows *rows, int64_t width, int64_t at) {
     if (s.codes == DECODE_NVFP4) return rows_scaled(rows, at / width, at % width) * rows_second(rows, 0);
     return s.codes ? rows_scaled(rows, at / width, at % width) : load_half(s.element, array->data + 2 * at);
 }
 
-/* A sum once more, by one thread, straight from memory and without the keys of no weight. */
-INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, int row, int col, float max) {
+/* A query of the tile, number i of its row; as a product has it, where it is a token's, which lies in shared memory alone. */
+INLINE float query_at(const decode_shape s, decode_smem m, uint64_t q, int row, int i) {
+    if (!s.writes) return load_half(s.element, q + 2 * i);
+    const uint32_t pair = ld_shared_u32(m.q + (uint32_t)((row / 8 * (s.width / 16) + i / 16) * Q_BYTES + row % 8 * 32 + i % 8 / 2 * 8 + i % 16 / 8 * 4));
+    const float2 both = numbers_of(s, pair);
+    return i % 2 == 0 ? both.x : both.y;
+}
+
+/* Element i of the key or the value of a token that is written. */
+INLINE float own_at(const decode_shape s, uint32_t own, int i) {
+    const float2 both = numbers_of(s, ld_shared_u32(own + (uint32_t)i / 2 * 4));
+    return i % 2 == 0 ? both.x : both.y;
+}
+
+/* A sum once more, by one thread, from memory, a token that is written from shared memory, and without the keys of no weight. */
+INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const cache_place *token, int row, int col, float max) {
     const attention_arguments *p = &g->call;
     attention_view view = view_of_row(g, tile, row);
     attention_extra extra = extra_of(p, view.cache, head_of(tile, row), query_of(tile, row));
-    uint64_t q = q_of_row(p, tile, row);
+    uint64_t q = s.writes ? 0 : q_of_row(p, tile, row);
     const int64_t k = tile->group * p->k_strides[1], v = tile->group * p->v_strides[1];
     float sum = 0, shift = max == -INFINITE ? 0 : max;
 #pragma unroll 1
@@ -392,73 +361,132 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
         int slot = view.start + from, keys = (int)p->keys;
         attention_slot at = slot_of(p, view.cache, slot < keys ? slot : slot - keys);
         if (at.row < 0) continue;
+        const bool own = s.writes && at.row == token->row && at.slot == token->slot;
         float product = 0;
 #pragma unroll 1
-        for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), cached_at(g, s, &p->k, &g->blocks.k, p->width, k + at.row * p->k_strides[0] + at.slot * p->k_strides[2] + i), product);
+        for (int i = 0; i < p->width; i++) product = fmaf(query_at(s, m, q, row, i), own ? own_at(s, m.own, i) : cached_at(g, s, &p->k, &g->blocks.k, p->width, k + at.row * p->k_strides[0] + at.slot * p->k_strides[2] + i), product);
         float score = s.general ? score_of(p, product, extra, view.base + from) : product * p->scale * LOG2_E, weight = weight_of(score, shift, unit_of(s));
-        if (weight != 0) sum = fmaf(weight, cached_at(g, s, &p->v, &g->blocks.v, p->value_width, v + at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col), sum);
+        if (weight == 0) continue;
+        sum = fmaf(weight, own ? own_at(s, m.own + DECODE_OWN_BYTES / 2, col) : cached_at(g, s, &p->v, &g->blocks.v, p->value_width, v + at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col), sum);
     }
     return sum;
 }
 
-/* The results, of which each block of the cluster makes a share. */
-INLINE void join_blocks(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, int rank) {
+/* What a warp of the cluster has come to for four columns of a row: its largest score and sum of weights, and sums. */
+typedef struct decode_part { float2 end; float4 sums; } decode_part;
+
+INLINE decode_part part_of(const decode_shape s, decode_smem m, int from, int row, int col) {
+    const int at = from % WARPS * ROWS + row;
+    decode_part part;
+    part.end = ld_cluster_f32x2(cluster_map(m.ends + (uint32_t)at * 8, (uint32_t)from / WARPS));
+    part.sums = ld_cluster_f32x4(cluster_map(m.ring + (uint32_t)(at * pitch(s) + col) * 4, (uint32_t)from / WARPS));
+    return part;
+}
+
+INLINE void add_part(decode_part *all, const decode_part *part, float max, float unit) {
+    const float down = shrink(part->end.x, max, unit);
+    all->end.y = fmaf(down, part->end.y, all->end.y);
+    all->sums = make_float4(fmaf(down, part->sums.x, all->sums.x), fmaf(down, part->sums.y, all->sums.y), fmaf(down, part->sums.z, all->sums.z), fmaf(down, part->sums.w, all->sums.w));
+}
+
+/* The results, of which each block of the cluster makes a share: four columns of a row to as many lanes as warps have parts of them, at most a warp's, which has two of each lane's then. Sums over lanes and
+ * the order of parts are always the same. A sink is one more key without a value. */
+INLINE void join_parts(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const cache_place *token, int rank) {
     const attention_arguments *p = &g->call;
-    for (int item = rank * THREADS + (int)threadIdx.x; item < tile->rows * s.value_width; item += g->splits * THREADS) {
-        int row = item / s.value_width, col = item % s.value_width;
-        float parts[SPLITS], sum = 0;
-        if (col >= p->value_width) continue;
+    const int parts = g->splits * WARPS, lanes = parts > 16 ? 32 : parts > 8 ? 16 : parts > 4 ? 8 : 4, own = (int)threadIdx.x % lanes;
+    const int quads = s.value_width / COLUMNS, all = tile->rows * quads, beside = THREADS / lanes, step = g->splits * beside;
+    const float unit = unit_of(s);
+    int first = rank * beside;
+    do {
+        const int quad = first + (int)threadIdx.x / lanes, row = min(quad, all - 1) / quads, col = quad % quads * COLUMNS;
+        const float sink = p->has_sink ? scaled_sink(load_float(&p->sink, head_of(tile, row) * p->sink_stride), sink_unit(s)) : -INFINITE;
+        const decode_part nothing = {{-INFINITE, 0}, {0, 0, 0, 0}};
+        decode_part near = nothing, far = nothing, sum = nothing;
+        if (quad < all && own < parts) near = part_of(s, m, own, row, col);
+        if (quad < all && own + 32 < parts) far = part_of(s, m, own + 32, row, col);
+        if (g->splits > 1 && first + step >= all) cluster_arrive();     /* it reads nothing more of others */
+        float max = fmaxf(fmaxf(near.end.x, far.end.x), sink);
 #pragma unroll
-        for (int from = 0; from < SPLITS; from++) parts[from] = from < g->splits ? ld_cluster_f32(cluster_map(m.ring + (row * pitch(s) + col) * 4, from)) : 0;
+        for (int far_lane = 16; far_lane > 0; far_lane /= 2)
+            if (far_lane < lanes) max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, far_lane));
+        add_part(&sum, &near, max, unit);
+        if (parts > 32) add_part(&sum, &far, max, unit);
 #pragma unroll
-        for (int from = 0; from < SPLITS; from++)
-            if (from < g->splits) sum = fmaf(ld_shared_f32(m.factors + (row * SPLITS + from) * 4), parts[from], sum);
-        float2 end = ld_shared_f32x2(m.ends + row * 8);
-        if (sum != sum && end.y == end.y) sum = repeat_sum(g, s, tile, row, col, end.x);
-        int64_t at = tile->batch * p->out_strides[0] + head_of(tile, row) * p->out_strides[1] + query_of(tile, row) * p->out_strides[2] + col * p->out_strides[3];
-        float y = end.y == 0 ? 0 : __fdividef(sum, end.y);
-        ((uint16_t *)p->out.data)[at] = (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0));
-    }
+        for (int far_lane = 16; far_lane > 0; far_lane /= 2) {
+            if (far_lane >= lanes) continue;
+            sum.end.y += __shfl_xor_sync(0xffffffff, sum.end.y, far_lane);
+            sum.sums.x += __shfl_xor_sync(0xffffffff, sum.sums.x, far_lane);
+            sum.sums.y += __shfl_xor_sync(0xffffffff, sum.sums.y, far_lane);
+            sum.sums.z += __shfl_xor_sync(0xffffffff, sum.sums.z, far_lane);
+            sum.sums.w += __shfl_xor_sync(0xffffffff, sum.sums.w, far_lane);
+        }
+        const float total = sum.end.y + sink_weight(sink, max, unit);
+        float y = own == 0 ? sum.sums.x : own == 1 ? sum.sums.y : own == 2 ? sum.sums.z : sum.sums.w;
+        if (quad < all && own < COLUMNS && col + own < p->value_width) {
+            if (y != y && total == total) y = repeat_sum(g, s, m, tile, token, row, col + own, max);
+            const int64_t at = tile->batch * p->out_strides[0] + head_of(tile, row) * p->out_strides[1] + query_of(tile, row) * p->out_strides[2] + (col + own) * p->out_strides[3];
+            y = total == 0 ? 0 : __fdividef(y, total);
+            ((uint16_t *)p->out.data)[at] = (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0));
+        }
+        first += step;
+        __syncwarp();
+    } while (first < all);
+    if (g->splits > 1) cluster_wait();     /* nobody leaves whose smem others still read */
 }
 
 /* ---- a block ---- */
 
-INLINE void attention_decode(const attention_decode_arguments *g, const decode_shape s) {
+/* maps: where those lie. a: of the token that is written, where the entry does that; written: all of it. */
+INLINE void attention_decode(const attention_decode_arguments *maps, const attention_decode_arguments *g, const cache_arguments *a, const cache_arguments *written, const decode_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     decode_smem m = smem_of(s, shared_address(shared));
-    int rank = (int)(blockIdx.x % (uint32_t)g->splits), warp = threadIdx.x / 32;
+    const int rank = s.writes ? (int)blockIdx.x : (int)(blockIdx.x % (uint32_t)g->splits), warp = threadIdx.x / 32;
+    token_number number;
+    if (s.writes) number = number_of_token(&g->call);
     decode_rows rows;
     float sums[MOST_SUMS][4];
     if (threadIdx.x % 32 == 0) {
-        tma_prefetch((const tensor_map *)g->map_k);
-        tma_prefetch((const tensor_map *)g->map_v);
-        if (s.codes) tma_prefetch((const tensor_map *)g->map_k_scales);
-        if (s.codes) tma_prefetch((const tensor_map *)g->map_v_scales);
+        tma_prefetch((const tensor_map *)maps->map_k);
+        tma_prefetch((const tensor_map *)maps->map_v);
+        if (s.codes) tma_prefetch((const tensor_map *)maps->map_k_scales);
+        if (s.codes) tma_prefetch((const tensor_map *)maps->map_v_scales);
         ring_init(ring_of(s, m, warp), s.stages, 1, 0);
         fence_mbarrier_init();
     }
     __syncwarp();
-    decode_tile tile = tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
+    decode_tile tile = s.writes ? tile_of_token(g, (int)blockIdx.y) : tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
     grid_release();
-    const bool early = g->early && is_good_query(&g->call);
-    if (!early) grid_wait();
-    see_tile(&g->call, &tile);
-    decode_walk walk = walk_of(g, tile.view, rank);
-    attend(g, s, early, m, &tile, &walk, &rows, sums);
-    join_warps(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
-    barrier_of_blocks(g->splits);
-    weigh_blocks(g, s, m, &tile);
-    join_blocks(g, s, m, &tile, rank);
-    if (g->splits > 1) {          /* nobody leaves whose smem others still read */
-        cluster_arrive();
-        cluster_wait();
+    cache_place token = {-1, 0};
+    bool early = false;
+    if (s.writes) {
+        early = is_good_query(&g->call, number.row, number.position);
+        token = token_at(&g->call, number);
+        if (early) tile.view = number.row < 0 ? (attention_view){0, 0, 0, -1} : view_from(&g->call, (int)number.row, number.position, true);
+    } else {
+        early = g->early && is_good_query(&g->call, load_int(&g->call.row, 0), load_int(&g->call.position, 0));
     }
+    if (!early) grid_wait();
+    if (!s.writes || !early) see_tile(&g->call, &tile);
+    decode_walk walk = walk_of(g, tile.view, rank);
+    attend(maps, g, a, s, early, m, &tile, &walk, &token, &rows, sums);
+    leave_sums(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
+    barrier_of_blocks(g->splits);
+    join_parts(g, s, m, &tile, &token, rank);
+    if (s.writes && rank == 0) write_token(g, a, m, &tile, &token);
+    if (s.writes && token.row < 0 && blockIdx.x == 0 && threadIdx.x == 0) cache_raise_outside(written, 0);
 }
 
-#define DECODE(name, element, width, value_width, rows, stages, blocks, general, codes)                                                                   \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks) attention_decode_##name(const __grid_constant__ attention_decode_arguments arguments) { \
-        const decode_shape shape = {element, width, value_width, rows, stages, general, codes};                                                          \
-        attention_decode(&arguments, shape);                                                                                                             \
+#define ARGUMENTS_0 attention_decode_arguments
+#define ARGUMENTS_1 attention_token_arguments
+#define CALL_0(arguments, shape) attention_decode(&arguments, &arguments, 0, 0, shape)
+#define CALL_1(arguments, shape)                                                \
+    const attention_decode_arguments decode = decode_of_token(&arguments, shape.general);      \
+    const cache_arguments token = token_of_arguments(&arguments);               \
+    attention_decode(&arguments.decode, &decode, &token, &arguments.token, shape)
+#define DECODE(name, element, width, value_width, rows, stages, blocks, general, codes, writes)                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, blocks) attention_decode_##name(const __grid_constant__ ARGUMENTS_##writes arguments) { \
+        const decode_shape shape = {element, width, value_width, rows, stages, general, codes, writes};                                          \
+        CALL_##writes(arguments, shape);                                                                                                         \
     }
 
 #define ATTENTION_DECODE(name, ...) DECODE(bf16_##name, ELEMENT_BF16, __VA_ARGS__)

@@ -5,13 +5,14 @@
 #include "kernels/attention/decode/decode.h"
 #include "kernels/attention/scores.cuh"
 
-enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
+enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES, COLUMNS = 4 };
 
 /* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. rows: of a tile, 8 or 16. */
 typedef struct decode_shape {
     int element, width, value_width, rows, stages;
     int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
     int codes;                    /* DECODE_PLAIN, or the format of blocks that keys and values are in */
+    int writes;                   /* the token's own key and value (token.cuh) */
 } decode_shape;
 
 /* MOST_BUNCHES: of 8 rows, which are columns of products. MOST_SUMS: of a lane, [16 columns][bunches][4]; MOST_KEPT: pairs of q in registers; MOST_PARTS: blocks
@@ -29,9 +30,9 @@ INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYT
 INLINE int scale_row_bytes(const decode_shape s) { return DECODE_SCALE_ROW_BYTES(s.codes, s.width); }
 INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
 
-/* Addresses in smem. q as the second operand of products: of each 16 columns 8 bytes of each lane for each bunch of rows. Sums [warps][rows][pitch] come to lie where the rings were; of
- * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
-typedef struct decode_smem { uint32_t ring, q, scales, full, maxes, totals, factors, ends; } decode_smem;
+/* Addresses in smem. q as the second operand of products: of each 16 columns 8 bytes of each lane for each bunch of rows. Sums [warps][rows][pitch] come to lie where the rings were;
+ * ends [warps][rows][2]: largest score and sum of weights. own: key and value of a token that is written. */
+typedef struct decode_smem { uint32_t ring, q, scales, full, ends, own; } decode_smem;
 
 INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     decode_smem m;
@@ -39,11 +40,23 @@ INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     m.q = m.ring + WARPS * s.stages * stage_bytes(s);
     m.scales = m.q + s.width / 16 * bunches(s) * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
     m.full = m.scales + WARPS * s.stages * scale_bytes(s);
-    m.maxes = m.full + DECODE_BARRIER_BYTES;
-    m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
-    m.factors = m.totals + (WARPS + 1) * ROWS * 4;
-    m.ends = m.factors + ROWS * SPLITS * 4;
+    m.ends = m.full + DECODE_BARRIER_BYTES;
+    m.own = m.ends + WARPS * ROWS * 8;
     return m;
+}
+
+/* ---- places ---- */
+
+/* Where a row's slot lies while nothing may be written, a fault neither. row -2: the table says what cannot be. */
+enum { CANNOT_BE = -2 };
+INLINE attention_slot early_slot_at(const attention_arguments *p, int row, int slot) {
+    attention_slot at = {row, slot};
+    if (p->page == 0) return at;
+    const int index = slot / p->page;
+    const int64_t page = load_int(&p->table, at.row * p->table_strides[0] + index * p->table_strides[1]);
+    at.row = page >= -1 && page < p->pages ? (int)page : (int)CANNOT_BE;
+    at.slot = slot - index * p->page;
+    return at;
 }
 
 /* ---- rows ---- */
@@ -76,6 +89,12 @@ INLINE decode_tile tile_at(const attention_decode_arguments *g, int index) {
     int queries = min(g->queries, (int)p->queries - tile.first_query);
     tile.rows = queries * tile.heads;
     return tile;
+}
+
+/* Of a token that is written: a grid has blocks of a cluster along x, and tiles along y. */
+INLINE decode_tile tile_of_token(const attention_decode_arguments *g, int index) {
+    const int shared = (int)g->call.shared_heads;
+    return (decode_tile){.batch = 0, .group = index, .first_head = index * shared, .heads = shared, .first_query = 0, .rows = shared};
 }
 
 /* Reads rows and positions. */

@@ -388,7 +388,7 @@ static kernel_map_type map_type(dw_format format) {
 }
 
 void wgmma_take_map(kernel_launch *launch, const kernel_run *run, int operand, int64_t rows, int box_rows, const void *field) {
-    const dw_tensor *x = cuda_operand(run, operand);
+    const dw_tensor *x = kernel_operand(run, operand);
     const int64_t cols = x->dims[x->rank - 1], row_stride = operand < 2 && run->came[operand] != NULL ? x->strides[x->rank - 2] : cols;
     const int bytes = dw_format_bits(x->format) / 8;
     launch->maps[launch->map_count] = (kernel_map){

@@ -120,14 +120,8 @@ void cuda_slot(kernel_launch *launch, kernel_slot_kind kind, int index, const vo
         (kernel_slot){(uint16_t)kind, (uint16_t)index, (uint32_t)((const uint8_t *)field - launch->arguments), offset};
 }
 
-const dw_tensor *cuda_operand(const kernel_run *run, int index) {
-    if (index >= KERNEL_NORM) return kernel_norm_column(run, index);
-    if (index >= KERNEL_RESULT) return run->call.out[index - KERNEL_RESULT];
-    return index < run->call.n_in ? run->call.in[index] : NULL;
-}
-
 void cuda_take_array(kernel_launch *launch, const kernel_run *run, int index, cuda_array *field) {
-    const dw_tensor *tensor = cuda_operand(run, index);
+    const dw_tensor *tensor = kernel_operand(run, index);
     field->format = tensor->format;
     field->element_bytes = dw_format_bits(tensor->format) / 8;
     cuda_slot(launch, KERNEL_SLOT_DATA, index, &field->data, 0);
@@ -140,7 +134,7 @@ void cuda_take_scratch(kernel_launch *launch, dw_format format, int64_t offset, 
 }
 
 void cuda_take_rows(kernel_launch *launch, const kernel_run *run, int index, bool k_is_last, cuda_rows *field) {
-    const dw_tensor *tensor = cuda_operand(run, index);
+    const dw_tensor *tensor = kernel_operand(run, index);
     const num_format *info = num_info(tensor->format);
     int last = tensor->rank - 1;
     int64_t cols = last >= 0 ? tensor->dims[last] : 1, rows = last >= 1 ? tensor->dims[last - 1] : 1;

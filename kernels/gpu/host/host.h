@@ -36,7 +36,6 @@ void cuda_take_scratch(kernel_launch *launch, dw_format format, int64_t offset, 
 /* A rows field is an operand: its last two axes from batch offset 0 on, k last or not. */
 void cuda_take_rows(kernel_launch *launch, const kernel_run *run, int index, bool k_is_last, cuda_rows *field);
 void cuda_take_fault(kernel_launch *launch, cuda_fault_place *field);
-const dw_tensor *cuda_operand(const kernel_run *run, int index);   /* operand or result; NULL when absent */
 
 /* A launcher that hands launches of a run within a run on with operands that lie elsewhere: at bytes behind the beginning of the workspace, or of themselves. */
 typedef struct cuda_move { int operand; bool to_workspace; int64_t at; } cuda_move;   /* operand: as in kernel_slot */

@@ -61,7 +61,7 @@ void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x,
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) { row_parts_take_result(launch, run, 0, target); }
 
 void row_parts_take_result(kernel_launch *launch, const kernel_run *run, int result, row_target *target) {
-    const dw_tensor *out = cuda_operand(run, KERNEL_RESULT + result);
+    const dw_tensor *out = kernel_operand(run, KERNEL_RESULT + result);
     cuda_take_rows(launch, run, KERNEL_RESULT + result, true, &target->rows);
     target->format = out->format;
     target->round = op_quantize_round(run->call.attrs);
