@@ -151,17 +151,19 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
 
 /* The node at one end of the graph does that launch from now on. */
 static dw_status carry_at(device *device, device_graph *graph, graph_node **end, const kernel_launch *launch) {
-    const bool is_new = *end == NULL;
-    if (is_new) TRY(new_node(graph, end));
     graph_node *node = *end;
-    if (!is_new && is_same(&node->launch, launch)) return DW_OK;
+    if (node != NULL) {
+        if (is_same(&node->launch, launch)) return DW_OK;
+        node->launch = *launch;
+        return graph->differs ? DW_OK : patch(device, graph, node);
+    }
+    TRY(new_node(graph, &node));
+    TRY(cuda_find_entry(device, launch, &node->function));
     node->launch = *launch;
     node->step = 0;
-    if (is_new) {
-        graph->differs = true;
-        return cuda_find_entry(device, launch, &node->function);
-    }
-    return graph->differs ? DW_OK : patch(device, graph, node);
+    *end = node;
+    graph->differs = true;
+    return DW_OK;
 }
 
 dw_status cuda_graph_carry(device *device, device_graph *graph, int first_count, const kernel_piece *first, int last_count, const kernel_piece *last, bool *done) {

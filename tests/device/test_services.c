@@ -173,6 +173,45 @@ static void a_fault_of_a_kernel_ends_its_own_text(void **state) {
     dw_context_destroy(context);
 }
 
+/* The ids of two long texts, the second of which comes while the first is being continued; -1 behind the last. */
+enum { LONG = 2200, LONG_MADE = 16 };
+static void serve_long(dw_context *context, const char *device, int64_t made[2][LONG_MADE]) {
+    static int64_t ids[2][LONG];
+    dw_event events[64];
+    dw_service *service;
+    uint64_t requests[2] = {0, 0};
+    dw_model *model = open_model(context, SHORT, device);
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 4096, .context = LONG + 64, .page_tokens = 64, .cache_bytes = 1 << 22, .flags = DW_SERVICE_NO_SHARING}, &service));
+    for (int i = 0; i < 2 * LONG; i++) ids[i / LONG][i % LONG] = (int64_t)(num_random(9, (uint64_t)i) % (VOCABULARY - 1));
+    for (int i = 0; i < 2 * LONG_MADE; i++) made[i / LONG_MADE][i % LONG_MADE] = -1;
+    assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = LONG, .ids = ids[0], .tokens = LONG_MADE}, &requests[0]));
+    for (int busy = 1, is_second = 0; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int e = 0; e < count; e++) {
+            assert_null(events[e].message);
+            if (events[e].id >= 0) made[events[e].request == requests[1]][events[e].index] = events[e].id;
+        }
+        if (is_second || made[0][3] < 0) continue;
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = LONG, .ids = ids[1], .tokens = 4}, &requests[1]));
+        is_second = busy = 1;
+    }
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+}
+
+/* So many ids lie outside of what graphs carry: with an id that the host does not know among them a run's inputs and its result are copied, though its graph carried the prompt's before. */
+static void a_graph_that_has_carried_may_have_to_be_fed_by_copies(void **state) {
+    (void)state;
+    static int64_t here[2][LONG_MADE], there[2][LONG_MADE];
+    dw_context *context = context_of();
+    serve_long(context, NULL, here);
+    serve_long(context, DEVICE_NAME, there);
+    assert_memory_equal(there, here, sizeof here);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 /* What came of a prompt of 200 tokens among texts that make tokens: the texts' ids, how the prompt ended, and from there where it came to its first token, or its end, the runs and the first text's tokens. */
 enum { OTHERS_MOST = 36, OTHERS_MADE = 40, PROMPT = 200 };
 typedef struct crowd { int64_t ids[OTHERS_MOST + 1][OTHERS_MADE], runs, tokens; dw_end end; } crowd;
@@ -315,7 +354,7 @@ static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
-        cmocka_unit_test(work_may_be_done_late),
+        cmocka_unit_test(work_may_be_done_late), cmocka_unit_test(a_graph_that_has_carried_may_have_to_be_fed_by_copies),
         cmocka_unit_test(a_mask_waits_for_the_id_in_front_of_it),
         cmocka_unit_test(a_fault_of_a_kernel_ends_its_own_text),
         cmocka_unit_test(prompts_and_tokens_have_turns_on_a_gpu),
