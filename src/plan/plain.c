@@ -123,9 +123,12 @@ static bool is_our_own(const plan_value *v) {
     return v->place == PLAN_WORKSPACE || v->place == PLAN_STATE || v->place == PLAN_CONSTANT;
 }
 
+/* Of an update: whose and which the tokens are, and pages. */
+static bool is_place(int operand) { return operand == UPDATE_ROW || operand == UPDATE_POSITION || operand == UPDATE_TABLE; }
+
 static bool are_our_own(const ir_node *update) {
     for (int i = 0; i < update->n_in; i++)
-        if (i != UPDATE_ROW && i != UPDATE_POSITION && i != UPDATE_TABLE && ir_in(update, i) != NULL && !is_our_own(plan_value_of(ir_in(update, i)))) return false;
+        if (!is_place(i) && ir_in(update, i) != NULL && !is_our_own(plan_value_of(ir_in(update, i)))) return false;
     for (int i = 0; i < update->n_out; i++)
         if (!is_our_own(plan_value_of(update->out[i]))) return false;
     return true;
@@ -148,8 +151,7 @@ static bool find_heads(const plan *plan, int read, int operand, plan_plain *plai
 static const ir_value *operand_of(const ir_node *node, int i) { return i < node->n_in ? ir_in(node, i) : NULL; }
 
 /* Is value what a write of the attention's own tokens makes, in the same pages? */
-static bool is_added_to(const ir_node *attention, const ir_value *value)
-{
+static bool is_added_to(const ir_node *attention, const ir_value *value) {
     const ir_node *write = value->kind == IR_RESULT ? value->node : NULL;
     if (write == NULL) return false;
     if (write->op != OP_cache_write && write->op != OP_cache_update) return false;
@@ -158,8 +160,7 @@ static bool is_added_to(const ir_node *attention, const ir_value *value)
            operand_of(write, both ? (int)UPDATE_TABLE : (int)CACHE_TABLE) == operand_of(attention, ATTENTION_TABLE);
 }
 
-bool plan_adds_tokens(const ir_node *node)
-{
+bool plan_adds_tokens(const ir_node *node) {
     if (node->op != OP_attention || node->n_in <= ATTENTION_POSITION || ir_in(node, ATTENTION_ROW) == NULL || ir_in(node, ATTENTION_POSITION) == NULL) return false;
     return is_added_to(node, ir_in(node, ATTENTION_K)) && is_added_to(node, ir_in(node, ATTENTION_V));
 }
@@ -180,7 +181,7 @@ static bool find_written(const plan *plan, int read, plan_plain *plain) {
     if (!is_result_of(plan, k, update, 0) || !is_result_of(plan, v, update, 1) || (update->n_out > 2 && !is_result_of(plan, q, update, 2))) return false;
     *plain = (plan_plain){.value = plan_value_of(k), .made = (int)(made - plan->steps), .read = read, .writes = true};
     for (int i = UPDATE_KEYS; i < update->n_in; i++)
-        if (i != UPDATE_ROW && i != UPDATE_POSITION && i != UPDATE_TABLE && ir_in(update, i) != NULL && !is_kept(plan_value_of(ir_in(update, i)))) return false;
+        if (!is_place(i) && ir_in(update, i) != NULL && !is_kept(plan_value_of(ir_in(update, i)))) return false;
     return true;
 }
 
@@ -363,6 +364,16 @@ static dw_tensor placed_operand(const plan_binding *binding, const ir_value *val
     return tensor;
 }
 
+/* All operands of a node so, as the call that looks at them has them. */
+static void place_operands(const plan_binding *binding, const ir_node *node, dw_tensor *placed, const dw_tensor **in) {
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = NULL;
+        if (ir_in(node, i) == NULL) continue;
+        placed[i] = placed_operand(binding, ir_in(node, i));
+        in[i] = &placed[i];
+    }
+}
+
 /* The update does the norm where its kernel can: of a value that has no other memory than its source's then. */
 static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
     const plan *plan = binding->plan;
@@ -381,11 +392,7 @@ static dw_status bind_heads(plan_binding *binding, const plan_plain *plain) {
     take_norm(binding, plan->steps[plain->made].node, &read->heads[which]);
     operand = views.count > 0 ? views.tensors[0] : binding->tensors[plain->source->index];
     operand.data = (uint8_t *)4096 + head_offset(binding, plain, &views);
-    for (int i = 0; i < run.call.n_in; i++) {
-        if (run.call.in[i] == NULL) continue;
-        placed[i] = placed_operand(binding, ir_in(update, i));
-        in[i] = &placed[i];
-    }
+    place_operands(binding, update, placed, in);
     in[plain->heads] = &operand;
     run.call.in = in;
     run.heads[which] = &read->heads[which];
@@ -406,25 +413,17 @@ static void bind_written(plan_binding *binding, const plan_plain *plain) {
     const ir_node *update = plan->steps[plain->made].node, *attention = plan->steps[plain->read].node;
     kernel_run *made = &binding->calls[plain->made].run, *read = &binding->calls[plain->read].run, write = *made, run = *read;
     dw_tensor placed[UPDATE_OPERANDS], results[3], operands[ATTENTION_OPERANDS];
-    const dw_tensor *in[UPDATE_OPERANDS] = {NULL}, *out[3], *operand_of[ATTENTION_OPERANDS] = {NULL};
+    const dw_tensor *in[UPDATE_OPERANDS] = {NULL}, *out[3], *attended[ATTENTION_OPERANDS] = {NULL};
     if (binding->holds_values || made->passes || !read->adds_tokens || !are_our_own(update) || !is_our_own(plan_value_of(ir_in(attention, ATTENTION_Q)))) return;
-    for (int i = 0; i < update->n_in; i++) {
-        if (ir_in(update, i) == NULL) continue;
-        placed[i] = placed_operand(binding, ir_in(update, i));
-        in[i] = &placed[i];
-    }
+    place_operands(binding, update, placed, in);
     for (int i = 0; i < update->n_out; i++) {
         results[i] = placed_operand(binding, update->out[i]);
         out[i] = &results[i];
     }
-    for (int i = 0; i < attention->n_in; i++) {
-        if (ir_in(attention, i) == NULL) continue;
-        operands[i] = placed_operand(binding, ir_in(attention, i));
-        operand_of[i] = &operands[i];
-    }
+    place_operands(binding, attention, operands, attended);
     write.call.in = in;
     write.call.out = out;
-    run.call.in = operand_of;
+    run.call.in = attended;
     if (!kernel_does_write(plan->steps[plain->read].row, &run, &write, seconds_of(binding, plain->made))) return;
     read->write = made;
     made->passes = true;
