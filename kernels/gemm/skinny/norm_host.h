@@ -1,4 +1,4 @@
-/* What host halves of products that do the norm in front of them share. Pure: knows no driver. */
+/* What host halves of skinny products, and of others that do the norm in front of them, share. Pure: knows no driver. */
 #ifndef KERNELS_GEMM_SKINNY_NORM_HOST_H
 #define KERNELS_GEMM_SKINNY_NORM_HOST_H
 
@@ -11,5 +11,12 @@ dw_format skinny_column_format(const kernel_norm *norm);
 const char *skinny_columns_refusal(const kernel_run *run, text *why);
 /* at: where rows lie in shared memory. */
 void skinny_take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, skinny_norm *norm);
+
+/* Of one row and 16 bits: k that a block's threads have a piece of 8 of each. */
+enum { SKINNY_VECTOR_PIECES = SKINNY_VECTOR_WARPS * 32 * 8 };
+/* Do the rows lie in whole units of 16 bytes? */
+bool skinny_is_in_units(const dw_tensor *x);
+/* What all entries are told alike. */
+void skinny_take_product(kernel_launch *launch, const kernel_run *run, int64_t m, skinny_arguments *g);
 
 #endif

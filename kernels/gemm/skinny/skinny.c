@@ -134,8 +134,6 @@ static int column_bytes(const kernel_norm *norm) {
     return bytes;
 }
 
-dw_format skinny_column_format(const kernel_norm *norm) { return norm->columns[0] != NULL ? norm->columns[0]->format : norm->columns[1] != NULL ? norm->columns[1]->format : DW_FORMAT_f32; }
-
 static int64_t norm_bytes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0];
     return run->norm != NULL ? SKINNY_NORM_BYTES(kernel_result_rows(&run->call), a->dims[a->rank - 1], column_bytes(run->norm)) : 0;
@@ -158,8 +156,8 @@ static vector_division divide_rows(int rows, int64_t units, int64_t most, int64_
     return d;
 }
 
-/* Blocks of the kernel that a multiprocessor holds at a time; k whose pieces of 8 a block's threads have one of each. */
-enum { VECTOR_RESIDENT = 2, VECTOR_PIECES = SKINNY_VECTOR_WARPS * 32 * 8 };
+/* Blocks of the kernel that a multiprocessor holds at a time. */
+enum { VECTOR_RESIDENT = 2 };
 
 /* Blocks are persistent where there are more than run at a time, of rows that their threads bring at once; else warps have four rows of b where two would make more blocks than run at a time, and four make fewer; of columns that a step joins the two of each half, which share a scale, begin where it is even.
  * Of 16 bits half as many blocks as multiprocessors are enough, so that what is left holds the next launch's, which load meanwhile; of codes that was slower. */
@@ -168,7 +166,7 @@ static vector_division divide_vector(const chip_caps *chip, dw_format b, int64_t
     const int64_t units = base_ceil_div(k, 128 / bits), most = bits == 16 ? SKINNY_VECTOR_UNITS(2) : SKINNY_CODES_UNITS(2);
     const int wanted = bits == 16 ? chip->units / 2 : chip->units;
     const vector_division d = divide_rows(2, units, most, cols, halves, wanted), wide = divide_rows(4, units, most / 2, cols, halves, wanted);
-    if (bits == 16 && k <= VECTOR_PIECES && d.blocks > VECTOR_RESIDENT * chip->units && (wide.blocks == 0 || wide.blocks > VECTOR_RESIDENT * chip->units))
+    if (bits == 16 && k <= SKINNY_VECTOR_PIECES && d.blocks > VECTOR_RESIDENT * chip->units && (wide.blocks == 0 || wide.blocks > VECTOR_RESIDENT * chip->units))
         return (vector_division){.rows = 2, .parts = 1, .span = d.span, .is_persistent = true, .blocks = VECTOR_RESIDENT * chip->units};
     return d.blocks <= VECTOR_RESIDENT * chip->units || wide.blocks == 0 || wide.blocks >= d.blocks || (halves && cols % 2 != 0) ? d : wide;
 }
@@ -182,7 +180,7 @@ static bool is_short(const kernel_run *run) {
 
 /* The threads that normalise a row have a piece of 8 elements each, and blocks that run one behind the other would each do it again. */
 static bool is_normed_in_vector(const kernel_run *run, int64_t blocks) {
-    return run->call.in[0]->dims[run->call.in[0]->rank - 1] <= VECTOR_PIECES && blocks <= run->chip->units * VECTOR_RESIDENT;
+    return run->call.in[0]->dims[run->call.in[0]->rank - 1] <= SKINNY_VECTOR_PIECES && blocks <= run->chip->units * VECTOR_RESIDENT;
 }
 
 /* Does the kernel for one row take it? Of codes where a has blocks of 128, as it comes or as it is quantised here, and the blocks are few more than run at a time: with more the persistent kernel in f16 takes
@@ -217,11 +215,6 @@ static ring_division divide_ring(const chip_caps *chip, int64_t k, int64_t cols)
     return d;
 }
 
-/* Do the rows lie in whole units of 16 bytes? */
-static bool is_in_units(const dw_tensor *x) {
-    return (uintptr_t)x->data % 16 == 0 && x->dims[x->rank - 1] % 8 == 0 && (x->rank < 2 || x->dims[x->rank - 2] <= 1 || x->strides[x->rank - 2] % 8 == 0);
-}
-
 /* Does the kernel with rings take it? Measured (bench/results/h200/skinny.md): a step of Llama-1B takes less where all products of a layer do, though the two small ones take more alone; rows shorter than theirs
  * take more in steps of GPT-2, longer ones alone, and more rows than a warp has lanes, as of logits, in both steps. */
 static bool is_ring(const kernel_run *run) {
@@ -229,18 +222,10 @@ static bool is_ring(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const int64_t k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1], most = matmul_halves_columns(&run->post) ? RING_ROWS / 2 : RING_ROWS;
     if (is_small(run->chip) || kernel_result_rows(&run->call) != 1 || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
-    if (k < SHORT || k > LONG || b->dims[b->rank - 2] < LEAST_ROWS || !is_in_units(a) || !is_in_units(b)) return false;
-    if (run->norm != NULL && k > VECTOR_PIECES) return false;
+    if (k < SHORT || k > LONG || b->dims[b->rank - 2] < LEAST_ROWS || !skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
+    if (run->norm != NULL && k > SKINNY_VECTOR_PIECES) return false;
     const ring_division d = divide_ring(run->chip, k, cols);
     return d.stages >= 2 && d.each + (d.rest > 0) <= most;
-}
-
-const char *skinny_columns_refusal(const kernel_run *run, text *why) {
-    const dw_format x = run->call.in[0]->format, format = skinny_column_format(run->norm);
-    for (int i = 0; i < 2; i++)
-        if (run->norm->columns[i] != NULL && (run->norm->columns[i]->format != format || (format != x && format != DW_FORMAT_f32)))
-            return kernel_because(why, "a norm's weight and bias are not both f32 or both %s, as a is", dw_format_name(x));
-    return NULL;
 }
 
 /* Why a, which comes before a norm, is not normalised here. */
@@ -409,26 +394,6 @@ double grouped_skinny_seconds(const kernel_run *run) {
 /* Of b, that a block asks for ahead of its ring while it waits for the launches in front. */
 enum { AHEAD_BYTES = 96 * 1024 };
 
-void skinny_take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, skinny_norm *norm) {
-    const dw_tensor *a = run->call.in[0];
-    *norm = (skinny_norm){.at = (int32_t)at, .centred = run->norm->centred, .columns = matmul_format(skinny_column_format(run->norm)), .group = (int32_t)row_parts_threads(run, kernel_result_rows(&run->call), a->dims[a->rank - 1]).group,
-                          .by_count = (float)(1.0 / (double)a->dims[a->rank - 1]), .eps = (float)run->norm->eps};
-    if (run->norm->columns[0] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM, &norm->weight, 0);
-    if (run->norm->columns[1] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM + 1, &norm->bias, 0);
-}
-
-/* What all entries are told alike. */
-static void take_product(kernel_launch *launch, const kernel_run *run, int64_t m, skinny_arguments *g) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    g->m = (int32_t)m;
-    g->n = (int32_t)b->dims[b->rank - 2];
-    g->k = (int32_t)a->dims[a->rank - 1];
-    g->quantised = run->quantises ? (int32_t)format_of_a(run) : 0;
-    g->searches = run->searches;
-    matmul_take_rows(launch, run, 0, &g->a);
-    matmul_take_rows(launch, run, 1, &g->b);
-}
-
 static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const skinny_weights *weights = weights_of(b->format);
@@ -447,7 +412,7 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
     if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
     else if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
-    take_product(&launch, run, m, g);
+    skinny_take_product(&launch, run, m, g);
     g->planes = planes;
     g->ranged = narrow && !fits_f16(format);
     g->across = d.across;
@@ -473,7 +438,7 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     kernel_launch launch;
     skinny_arguments *g = cuda_launch(&launch, weights->image, d.is_persistent ? weights->persistent : d.rows > 2 ? weights->wide : weights->vector, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    take_product(&launch, run, 1, g);
+    skinny_take_product(&launch, run, 1, g);
     g->parts = d.parts;
     g->span = d.span;
     g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
@@ -497,7 +462,7 @@ static dw_status launch_ring(const kernel_run *run, kernel_launcher *launcher) {
     ring_arguments *r = cuda_launch(&launch, "matmul_ring", a->format == DW_FORMAT_f16 ? "matmul_ring_f16" : "matmul_ring_bf16", sizeof *r);
     skinny_arguments *g = &r->product;
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    take_product(&launch, run, 1, g);
+    skinny_take_product(&launch, run, 1, g);
     g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
     if (run->norm != NULL) skinny_take_norm(&launch, run, at, &g->norm);
     g->norm.at = (int32_t)at;

@@ -8,12 +8,11 @@
  * Speed: README.md. */
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gemm/skinny/norm_sums.cuh"
+#include "kernels/gemm/skinny/quantised_codes.cuh"
 #include "kernels/gemm/wgmma/decoded_bits.cuh"
 
-/* The constants of an entry: the format, e2m1 with scales of 16 in e4m3 and a second level of rows, or of 32 in e8m0; whether scales are searched for; whether a norm stands in front. */
-typedef struct made_shape { int format; bool searches, normed; } made_shape;
-INLINE constexpr bool is_nv(const made_shape s) { return s.format == MATMUL_nvfp4_row; }
-INLINE constexpr int lanes_of(const made_shape s) { return is_nv(s) ? 2 : 4; }
+/* The constants of an entry: the codes, e2m1 with scales of 16 in e4m3 and a second level of rows, or of 32 in e8m0; whether a norm stands in front. */
+typedef struct made_shape { codes_shape codes; bool normed; } made_shape;
 
 /* The row of this block and its units of 8 elements. In smem, from data on: with a norm the row, and where they lie at multiples of 16 bytes weight and bias; behind them the norm's sums. */
 typedef struct made_row { const uint8_t *from; uint32_t data; int row, units; bool is_aligned; } made_row;
@@ -22,15 +21,6 @@ INLINE uint4 unit_of_row(const made_row *r, int i) {
     if (r->is_aligned) return *(const uint4 *)(r->from + (int64_t)i * 16);
     const uint16_t *x = (const uint16_t *)r->from + (int64_t)i * 8;
     return make_uint4(join(x[0], x[1]), join(x[2], x[3]), join(x[4], x[5]), join(x[6], x[7]));
-}
-
-INLINE void floats_of_halves_unit(int format, const uint4 raw, float x[8]) {
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint32_t two = word_of(raw, j);
-        if (format == MATMUL_bf16) x[2 * j] = __uint_as_float(two << 16), x[2 * j + 1] = __uint_as_float(two & 0xffff0000);
-        else floats_of_halves(two, x + 2 * j);
-    }
 }
 
 /* ---- the norm ---- */
@@ -119,7 +109,7 @@ INLINE uint4 find_unit(const few_made_arguments *g, const made_shape s, const ma
     uint4 own = make_uint4(0, 0, 0, 0), raw[TOGETHER];
     uint32_t bits = 0;
     if (!s.normed && unit < r->units) own = unit_of_row(r, unit);
-    if (!s.normed && !is_nv(s)) return own;
+    if (!s.normed && !is_nv(s.codes)) return own;
 #pragma unroll 1
     for (int i = threadIdx.x; i < r->units; i += TOGETHER * FEW_MADE_THREADS) {
 #pragma unroll
@@ -134,10 +124,10 @@ INLINE uint4 find_unit(const few_made_arguments *g, const made_shape s, const ma
         cp_async_wait(0);
         __syncthreads();
         const made_moments m = moments_of(g, r);
-        for (int i = threadIdx.x; i < r->units && is_nv(s); i += FEW_MADE_THREADS) bits = with_largest(g->a.format, normalised_unit(g, r, &m, i), bits);
+        for (int i = threadIdx.x; i < r->units && is_nv(s.codes); i += FEW_MADE_THREADS) bits = with_largest(g->a.format, normalised_unit(g, r, &m, i), bits);
         if (unit < r->units) own = normalised_unit(g, r, &m, unit);
     }
-    if (is_nv(s)) {
+    if (is_nv(s.codes)) {
         bits = redux_max(bits);
         if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = bits;
         __syncthreads();
@@ -148,48 +138,7 @@ INLINE uint4 find_unit(const few_made_arguments *g, const made_shape s, const ma
     return own;
 }
 
-/* ---- the quantiser ---- */
-
-/* Of the candidates for a block's scale, first and those near it, the code under which its elements have the least squared error, in the order of searched_scales (blocks.cuh); and what elements under it are multiplied by. */
-INLINE int32_t searched_code(const made_shape s, float most, int32_t first, second_level second, const float x[8], float *inverse) {
-    const int steps[] = RULES_NV_STEPS, count = is_nv(s) ? (int)(sizeof steps / sizeof *steps) : 2, last = is_nv(s) ? 0x7e : 0xfd;
-    const float unit = is_nv(s) ? second.encode : *inverse;
-    const bool is_searched = most < INFINITE && first > 0;
-    enum { MOST = 6 };
-    static_assert(sizeof steps / sizeof *steps <= MOST, "room for all candidates");
-    float errors[MOST], by[MOST], least = INFINITE;
-    int32_t best = first;
-#pragma unroll
-    for (int k = 0; k < count; k++) by[k] = candidate_inverse(is_nv(s), first + (is_nv(s) ? steps[k] : -k), candidate_value(is_nv(s), first + steps[k], k), second);
-#pragma unroll
-    for (int k = 0; k < count; k++) errors[k] = block_error(lanes_of(s), x, by[k], unit, candidate_value(is_nv(s), first + steps[k], k));
-#pragma unroll
-    for (int k = 0; k < count; k++) {
-        const int32_t near = first + (is_nv(s) ? steps[k] : -k);
-        const bool is_taken = is_searched && near >= is_nv(s) && near <= last && (k == 0 || errors[k] < least);
-        least = is_taken ? errors[k] : least;
-        best = is_taken ? near : best;
-        *inverse = is_taken ? by[k] : *inverse;
-    }
-    return best;
-}
-
-/* Eight elements to a word of codes; returns their scale's code. */
-INLINE uint32_t quantised_unit(const made_shape s, float of_row, float x[8], uint32_t *word) {
-    const float encode = is_nv(s) ? rules_nv_encode(of_row) : 1;
-    const second_level second = {encode, is_nv(s) ? 1.0f / encode : 1};
-    uint32_t bits = largest_of_unit(x);
-#pragma unroll
-    for (int step = lanes_of(s) / 2; step > 0; step /= 2) bits = max(bits, __shfl_xor_sync(~0u, bits, step));
-    const float most = __uint_as_float(bits);
-    int32_t code = is_nv(s) ? cvt_e4m3x2(most * (encode * (1.0f / 6.0f)), 0) & 0xff : rules_mx_scale(most, largest_code(MATMUL_e2m1), 0);
-    float inverse = is_nv(s) ? rules_nv_inverse(code, second.decode) : rules_mx_inverse(code);
-    if (s.searches) code = searched_code(s, most, code, second, x, &inverse);
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] *= inverse;
-    *word = codes_e2m1(x);
-    return (uint32_t)code;
-}
+/* ---- all of it ---- */
 
 INLINE void make_rows(const few_made_arguments *g, const made_shape s) {
     extern __shared__ __align__(16) uint8_t shared[];
@@ -202,18 +151,18 @@ INLINE void make_rows(const few_made_arguments *g, const made_shape s) {
     if (s.normed) fetch_columns(g, &r);
     grid_wait();
     floats_of_halves_unit(g->a.format, find_unit(g, s, &r, unit, &of_row), x);
-    const uint32_t code = quantised_unit(s, of_row, x, &word);
-    if (unit == 0 && is_nv(s)) ((float *)g->factors)[r.row] = row_scale(MATMUL_nvfp4_row, of_row);
+    const uint32_t code = quantised_unit(s.codes, second_of_row(s.codes, of_row), 0, x, &word);
+    if (unit == 0 && is_nv(s.codes)) ((float *)g->factors)[r.row] = row_scale(MATMUL_nvfp4_row, of_row);
     if (unit >= r.units) return;
     uint32_t *to = (uint32_t *)g->to + ((int64_t)r.row * (g->k / 32) + unit / 4) * 16 + unit % 4;
-    const uint32_t factor = g->halves ? halves_of_scale(code) : is_nv(s) ? pair_of_e4m3_scale(code) : pair_of_e8m0(code);
+    const uint32_t factor = g->halves ? halves_of_scale(code) : is_nv(s.codes) ? pair_of_e4m3_scale(code) : pair_of_e8m0(code);
 #pragma unroll
     for (int i = 0; i < 4; i++) to[i * 4] = g->halves ? mul_f16x2(halves_of_e2m1(word, i / 2, i % 2), factor) : mul_bf16x2(mul_bf16x2(pair_of_e2m1(word, i), 0x7e807e80), factor);   /* 2^126 */
 }
 
 #define ENTRY(name, format, searches, normed)                                                                                      \
     extern "C" __global__ void __launch_bounds__(FEW_MADE_THREADS) matmul_few_made_##name(const __grid_constant__ few_made_arguments arguments) { \
-        const made_shape shape = {format, searches, normed};                                                                       \
+        const made_shape shape = {{format, searches, false}, normed};                                                                      \
         make_rows(&arguments, shape);                                                                                              \
     }
 ENTRY(nvfp4, MATMUL_nvfp4_row, false, false)
