@@ -19,4 +19,9 @@ bool skinny_is_in_units(const dw_tensor *x);
 /* What all entries are told alike. */
 void skinny_take_product(kernel_launch *launch, const kernel_run *run, int64_t m, skinny_arguments *g);
 
+/* Of one row by weights of 4 bits (ring_nibbles.c): is a call one for its kernel, what it takes, the launch. */
+bool ring_nibbles_takes(const kernel_run *run);
+double ring_nibbles_seconds(const kernel_run *run);
+dw_status ring_nibbles_launch(const kernel_run *run, kernel_launcher *launcher);
+
 #endif

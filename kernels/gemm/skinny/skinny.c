@@ -374,6 +374,7 @@ static double vector_us(const kernel_run *run, double start) {
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
+    if (ring_nibbles_takes(run)) return ring_nibbles_seconds(run);
     if (is_ring(run)) return 1e-6 * vector_us(run, 2.8);
     if (is_vector(run)) return 1e-6 * vector_us(run, 2.2);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
@@ -479,6 +480,7 @@ static dw_status launch_ring(const kernel_run *run, kernel_launcher *launcher) {
 }
 
 dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (ring_nibbles_takes(run)) return ring_nibbles_launch(run, launcher);
     if (is_ring(run)) return launch_ring(run, launcher);
     return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0);
 }
