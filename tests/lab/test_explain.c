@@ -15,8 +15,8 @@ static void take_words(void *user, const char *bytes, size_t length) { text_prin
 typedef struct expectation { const char *chip, *dims, *kernels, *launches; } expectation;
 
 static const expectation expectations[] = {
-    {"h200", "m=1", NULL, "launches matmul_stream_bf16_m1; by sizes 1.. cuda_matmul_skinny, 16.. cuda_matmul_wgmma\n"},
-    {"h200", "m=2", NULL, "launches matmul_stream_bf16_m8; by sizes"},
+    {"h200", "m=1", NULL, "launches matmul_stream_bf16_m1; by sizes 1.. cuda_matmul_skinny, 32.. cuda_matmul_wgmma\n"},
+    {"h200", "m=2", NULL, "launches matmul_panel_bf16_m8; by sizes"},
     {"h200", "m=1", "matmul=cuda_matmul_wgmma", "launches matmul_bf16_m64n32 (predicted: "},
     {"h200", "m=4096", NULL, "launches matmul_bf16_m128n128pair; by sizes"},
     {"rtx5090", "m=1", NULL, "launches matmul_stream_bf16_m16_small; by sizes"},

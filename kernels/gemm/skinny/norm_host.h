@@ -24,4 +24,9 @@ bool ring_nibbles_takes(const kernel_run *run);
 double ring_nibbles_seconds(const kernel_run *run);
 dw_status ring_nibbles_launch(const kernel_run *run, kernel_launcher *launcher);
 
+/* The same of 2 to 16 rows in 16 bits (panel.c). */
+bool panel_takes(const kernel_run *run);
+double panel_seconds(const kernel_run *run);
+dw_status panel_launch(const kernel_run *run, kernel_launcher *launcher);
+
 #endif

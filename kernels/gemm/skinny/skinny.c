@@ -240,6 +240,7 @@ static const char *norm_refusal(const kernel_run *run, text *why) {
     if (x->format != DW_FORMAT_bf16 && x->format != DW_FORMAT_f16) return kernel_because(why, "it normalises operands in bf16 and f16, and a is %s", dw_format_name(x->format));
     const char *reason = skinny_columns_refusal(run, why);
     if (reason != NULL) return reason;
+    if (panel_takes(run)) return "products of so many rows and so little k take less behind a norm's own launch";
     if (rows > most) return kernel_because(why, "it normalises up to %lld rows, and there are %lld", (long long)most, (long long)rows);
     if ((run->constant_in >> 1 & 1) == 0) return kernel_because(why, "b is not known when the model is loaded");
     if (x->dims[x->rank - 1] % 8 != 0 || row_is_long(x->dims[x->rank - 1]) || norm_bytes(run) > SKINNY_NORM_MOST) return kernel_because(why, "k is no multiple of 8, or rows that it normalises do not fit into %d bytes", (int)SKINNY_NORM_MOST);
@@ -381,6 +382,7 @@ double matmul_skinny_seconds(const kernel_run *run) {
     if (ring_nibbles_takes(run)) return ring_nibbles_seconds(run);
     if (is_ring(run)) return 1e-6 * vector_us(run, 2.8);
     if (is_ring_of_codes(run)) return 1e-6 * ring_codes_us(run);
+    if (run->norm == NULL && panel_takes(run)) return panel_seconds(run);
     if (is_vector(run)) return 1e-6 * vector_us(run, 2.2);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
@@ -488,6 +490,7 @@ dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) 
     if (ring_nibbles_takes(run)) return ring_nibbles_launch(run, launcher);
     if (is_ring(run)) return launch_ring(run, launcher);
     if (is_ring_of_codes(run)) return ring_codes_launch(run, launcher);
+    if (run->norm == NULL && panel_takes(run)) return panel_launch(run, launcher);
     return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0);
 }
 

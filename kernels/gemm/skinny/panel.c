@@ -1,0 +1,60 @@
+/* Skinny products of 2 to 16 rows in 16 bits: the host half of panel.cuh. Which it takes, how a call is divided, how long it takes, the launch. Pure: knows no driver. */
+#include "kernels/gemm/skinny/panel.h"
+
+#include "kernels/gemm/host.h"
+#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+
+/* As panel_arguments has them. of_warp: steps that a warp has at most. */
+typedef struct panel_division { int panels, wide, steps, of_warp, ring_bytes; int64_t blocks; } panel_division;
+
+/* Panels side by side where there are more than two blocks for each multiprocessor, as many as find room there. */
+static panel_division divide(const chip_caps *chip, int64_t cols, bool halves, int64_t k) {
+    panel_division d = {.panels = (int)base_ceil_div(cols, halves ? PANEL_COLS / 2 : PANEL_COLS), .steps = (int)base_ceil_div(k, PANEL_STEP_K)};
+    while (d.wide < PANEL_WARPS_LOG2 && d.panels > (int64_t)2 * chip->units << d.wide) d.wide++;
+    d.blocks = base_ceil_div(d.panels, 1 << d.wide);
+    d.of_warp = (int)base_ceil_div(d.steps, PANEL_WARPS >> d.wide);
+    d.ring_bytes = (d.of_warp < PANEL_STAGES ? d.of_warp : PANEL_STAGES) * PANEL_STEP_BYTES;
+    return d;
+}
+
+static panel_division division_of(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
+    return divide(run->chip, out->dims[out->rank - 1], matmul_halves_columns(&run->post), a->dims[a->rank - 1]);
+}
+
+bool panel_takes(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = kernel_result_rows(&run->call);
+    if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
+    return skinny_is_in_units(a) && skinny_is_in_units(b) && division_of(run).of_warp <= PANEL_STEPS;
+}
+
+/* As steps of GPT-2 and Llama-1B with 4, 6 and 16 texts on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
+double panel_seconds(const kernel_run *run) {
+    const dw_tensor *b = run->call.in[1];
+    const double step_us = kernel_result_rows(&run->call) > 8 ? 0.8 : 0.5, bytes = (double)op_tensor_count(b) * 2;
+    return 1e-6 * (2.2 + step_us * division_of(run).of_warp) + bytes / (chip_bytes_per_s(run->chip) * 5);
+}
+
+dw_status panel_launch(const kernel_run *run, kernel_launcher *launcher) {
+    const int64_t m = kernel_result_rows(&run->call);
+    const panel_division d = division_of(run);
+    const bool is_f16 = run->call.in[0]->format == DW_FORMAT_f16;
+    kernel_launch launch;
+    panel_arguments *p = cuda_launch(&launch, "matmul_panel", m <= 8 ? (is_f16 ? "matmul_panel_f16_m8" : "matmul_panel_bf16_m8") : is_f16 ? "matmul_panel_f16_m16" : "matmul_panel_bf16_m16", sizeof *p);
+    skinny_arguments *g = &p->product;
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
+    skinny_take_product(&launch, run, m, g);
+    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
+    p->panels = d.panels;
+    p->wide = d.wide;
+    p->steps = d.steps;
+    p->ring_bytes = d.ring_bytes;
+    cuda_grid(&launch, d.blocks, 1, 1);
+    launch.block[0] = PANEL_WARPS * 32;
+    launch.shared_bytes = (uint32_t)(PANEL_WARPS * d.ring_bytes);
+    launch.overlaps = true;
+    return launcher->add(launcher, &launch);
+}
