@@ -2,7 +2,7 @@
 #include "kernels/gemm/skinny/panel.h"
 
 #include "kernels/gemm/host.h"
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 

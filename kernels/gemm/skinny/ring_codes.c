@@ -1,9 +1,8 @@
 /* Products of one row by weights of fp8_128x128 and mxfp8 that come through rings in shared memory: the host half of ring_codes.cuh. Which calls it takes, how long they take, how one is divided, the launch. Pure: knows
  * no driver. */
-#include "kernels/gemm/skinny/ring_codes_host.h"
 
 #include "kernels/gemm/host.h"
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 #include "kernels/gemm/skinny/ring_codes.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
@@ -55,18 +54,18 @@ bool ring_codes_takes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const codes_entries *entries = entries_of(run);
     const int64_t k = a->dims[a->rank - 1], most = matmul_halves_columns(&run->post) ? RING_ROWS / 2 : RING_ROWS;
-    if (kernel_result_rows(&run->call) != 1 || entries == NULL || run->searches) return false;
+    if (run->chip->shared_bytes < SKINNY_ROOM || kernel_result_rows(&run->call) != 1 || entries == NULL || run->searches) return false;
     if (k < SHORT || k > CODES_MOST || k % entries->units != 0 || b->dims[b->rank - 2] < LEAST_ROWS || op_tensor_count(b) > entries->most || !skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
     if (run->norm != NULL && k > SKINNY_VECTOR_PIECES) return false;
     const codes_division d = divide_codes(run);
     return d.stages >= 2 && d.each + (d.rest > 0) <= most;
 }
 
-double ring_codes_us(const kernel_run *run) {
+double ring_codes_seconds(const kernel_run *run) {
     static const double NORM_US = 0.6;
     const codes_entries *entries = entries_of(run);
     const double bytes = (double)op_tensor_count(run->call.in[1]) * dw_format_bits(run->call.in[1]->format) / 8;
-    return entries->start[divide_codes(run).span == 1] + (run->norm != NULL ? NORM_US : 0) + 1e6 * bytes / (chip_bytes_per_s(run->chip) * entries->share);
+    return 1e-6 * (entries->start[divide_codes(run).span == 1] + (run->norm != NULL ? NORM_US : 0)) + bytes / (chip_bytes_per_s(run->chip) * entries->share);
 }
 
 dw_status ring_codes_launch(const kernel_run *run, kernel_launcher *launcher) {

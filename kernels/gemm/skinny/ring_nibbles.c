@@ -3,7 +3,7 @@
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/gemm/host.h"
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 
 /* Codes and scales of a row of b. */
 typedef struct row_bytes { int64_t codes, scales; } row_bytes;

@@ -8,9 +8,8 @@
 #include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 #include "kernels/gemm/skinny/ring.h"
-#include "kernels/gemm/skinny/ring_codes_host.h"
 
 /* ---- what is taken ---- */
 
@@ -229,9 +228,6 @@ static bool is_ring(const kernel_run *run) {
     return d.stages >= 2 && d.each + (d.rest > 0) <= most;
 }
 
-/* The same of codes? */
-static bool is_ring_of_codes(const kernel_run *run) { return !is_small(run->chip) && ring_codes_takes(run); }
-
 /* Why a, which comes before a norm, is not normalised here. */
 static const char *norm_refusal(const kernel_run *run, text *why) {
     const dw_tensor *x = run->call.in[0];
@@ -381,7 +377,7 @@ static double vector_us(const kernel_run *run, double start) {
 double matmul_skinny_seconds(const kernel_run *run) {
     if (ring_nibbles_takes(run)) return ring_nibbles_seconds(run);
     if (is_ring(run)) return 1e-6 * vector_us(run, 2.8);
-    if (is_ring_of_codes(run)) return 1e-6 * ring_codes_us(run);
+    if (ring_codes_takes(run)) return ring_codes_seconds(run);
     if (run->norm == NULL && panel_takes(run)) return panel_seconds(run);
     if (is_vector(run)) return 1e-6 * vector_us(run, 2.2);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
@@ -489,7 +485,7 @@ static dw_status launch_ring(const kernel_run *run, kernel_launcher *launcher) {
 dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (ring_nibbles_takes(run)) return ring_nibbles_launch(run, launcher);
     if (is_ring(run)) return launch_ring(run, launcher);
-    if (is_ring_of_codes(run)) return ring_codes_launch(run, launcher);
+    if (ring_codes_takes(run)) return ring_codes_launch(run, launcher);
     if (run->norm == NULL && panel_takes(run)) return panel_launch(run, launcher);
     return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0);
 }

@@ -1,7 +1,7 @@
 /* matmul by wgmma for few rows and weights of 8 and 4 bits: the host half of decoded.cuh. Which products it takes, how long they take, the launches. Pure: knows no driver. */
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 #include "kernels/gemm/wgmma/few_host.h"
 #include "kernels/gpu/rows/host.h"
 

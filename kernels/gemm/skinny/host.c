@@ -1,5 +1,5 @@
 /* What host halves of skinny products, and of others that do the norm in front of them, share. */
-#include "kernels/gemm/skinny/norm_host.h"
+#include "kernels/gemm/skinny/host.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/gpu/rows/host.h"
