@@ -1,21 +1,25 @@
 /* Skinny products of 2 to 16 rows in 16 bits: the host half of panel.cuh. Which it takes, how a call is divided, how long it takes, the launch. Pure: knows no driver. */
 #include "kernels/gemm/skinny/panel.h"
 
+#include <math.h>
+
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/skinny/host.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 /* As panel_arguments has them. of_warp: steps that a warp has at most. */
-typedef struct panel_division { int panels, wide, steps, of_warp, ring_bytes; int64_t blocks; } panel_division;
+typedef struct panel_division { int panels, wide, steps, of_warp; int64_t blocks; } panel_division;
 
-/* Panels side by side where there are more than two blocks for each multiprocessor, as many as find room there. */
+/* Blocks of the kernel that a multiprocessor holds at a time. */
+enum { PANEL_RESIDENT = 2 };
+
+/* Panels side by side where there are more of them than blocks find room at a time. */
 static panel_division divide(const chip_caps *chip, int64_t cols, bool halves, int64_t k) {
     panel_division d = {.panels = (int)base_ceil_div(cols, halves ? PANEL_COLS / 2 : PANEL_COLS), .steps = (int)base_ceil_div(k, PANEL_STEP_K)};
-    while (d.wide < PANEL_WARPS_LOG2 && d.panels > (int64_t)2 * chip->units << d.wide) d.wide++;
+    while (d.wide < PANEL_WARPS_LOG2 && d.panels > (int64_t)PANEL_RESIDENT * chip->units << d.wide) d.wide++;
     d.blocks = base_ceil_div(d.panels, 1 << d.wide);
     d.of_warp = (int)base_ceil_div(d.steps, PANEL_WARPS >> d.wide);
-    d.ring_bytes = (d.of_warp < PANEL_STAGES ? d.of_warp : PANEL_STAGES) * PANEL_STEP_BYTES;
     return d;
 }
 
@@ -28,14 +32,16 @@ bool panel_takes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
-    return skinny_is_in_units(a) && skinny_is_in_units(b) && division_of(run).of_warp <= PANEL_STEPS;
+    if (!skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
+    const panel_division d = division_of(run);
+    return d.of_warp <= PANEL_STEPS && d.blocks <= (int64_t)PANEL_RESIDENT * run->chip->units;
 }
 
-/* As steps of GPT-2 and Llama-1B with 4, 6 and 16 texts on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
+/* As steps of GPT-2 and Llama-1B with 4, 6 and 16 texts on an H200 take them, less what overlaps (bench/results/h200/skinny.md), but no less than its bytes take. */
 double panel_seconds(const kernel_run *run) {
-    const dw_tensor *b = run->call.in[1];
-    const double step_us = kernel_result_rows(&run->call) > 8 ? 0.8 : 0.5, bytes = (double)op_tensor_count(b) * 2;
-    return 1e-6 * (2.2 + step_us * division_of(run).of_warp) + bytes / (chip_bytes_per_s(run->chip) * 5);
+    const dw_tensor *b = run->call.in[1], *out = run->call.out[0];
+    const double step_us = kernel_result_rows(&run->call) > 8 ? 0.8 : 0.5, bytes = (double)op_tensor_count(b) * 2 + (double)op_tensor_count(out) * dw_format_bits(out->format) / 8;
+    return fmax(1e-6 * (2.3 + step_us * division_of(run).of_warp), bytes / (chip_bytes_per_s(run->chip) * 0.9));
 }
 
 dw_status panel_launch(const kernel_run *run, kernel_launcher *launcher) {
@@ -51,10 +57,10 @@ dw_status panel_launch(const kernel_run *run, kernel_launcher *launcher) {
     p->panels = d.panels;
     p->wide = d.wide;
     p->steps = d.steps;
-    p->ring_bytes = d.ring_bytes;
+    p->warp_bytes = d.of_warp * PANEL_STEP_BYTES;
     cuda_grid(&launch, d.blocks, 1, 1);
     launch.block[0] = PANEL_WARPS * 32;
-    launch.shared_bytes = (uint32_t)(PANEL_WARPS * d.ring_bytes);
+    launch.shared_bytes = (uint32_t)(PANEL_WARPS * p->warp_bytes);
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }

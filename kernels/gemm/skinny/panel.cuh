@@ -1,13 +1,13 @@
 /* Products of 2 to 16 rows of a, where a and b are both bf16 or both f16 and their rows are whole units of 16 bytes: what vector.cuh is for one row. A launch of a step is nearly all latency, so a goes
- * from where it lies to registers without a barrier, little is computed in front of the products, and half a multiprocessor is left to the next launch.
+ * from where it lies to registers without a barrier, and little is computed in front of the products.
  *
- *   b     a panel of 16 rows, a step of 128 bytes of each: gmem -> ring in smem of each warp -> reg -> mma.sync, b's rows being the 16 of its shape and a's the 8. The ring is filled before the launches in front have ended, where no
+ *   b     a panel of 16 rows, by steps of 128 bytes of each: gmem -> smem of each warp -> reg -> mma.sync, b's rows being the 16 of its shape and a's the 8. All of it is asked for before the launches in front have ended, where no
  *         launch of the run writes b
  *   a     gmem -> reg, a lane's units of two steps ahead; warps side by side read the same ones, by way of L1
  *   sums  reg -> smem of each warp -> added over the warps that share k, in their order -> epilogue -> gmem
  *
  * 8 warps: some side by side with a panel each, the others share k. k is permuted alike in a and b: a lane's unit of 8 k is the pairs of two products. A step that halves: the panel's upper
- * eight rows are the second half's. Speed: bench/results/h200/skinny.md. */
+ * eight rows are the second half's. Resources: two blocks a multiprocessor, of up to 96 KB of shared memory each. Speed: bench/results/h200/skinny.md. */
 #ifndef KERNELS_GEMM_SKINNY_PANEL_CUH
 #define KERNELS_GEMM_SKINNY_PANEL_CUH
 
@@ -26,39 +26,35 @@ INLINE panel_place panel_place_of(const panel_arguments *p) {
 
 /* ---- b ---- */
 
-/* The step that a warp asks for next, and from where this lane brings its units: of row lane / 8 of either half of the panel, and of the row 4 further. */
-typedef struct panel_cursor { int step, further[2]; const uint8_t *from[2]; } panel_cursor;
-
-INLINE panel_cursor panel_begin(const panel_arguments *p, const panel_place *at) {
+/* All steps of the warp, a group of copies each, PANEL_STEPS groups in all: a lane brings 16 bytes lane % 8 of rows lane / 8, and 4, 8, 12 further; zeros behind the end of k. */
+INLINE void load_panel(const panel_arguments *p, const panel_place *at, uint32_t to, uint64_t policy) {
     const skinny_arguments *g = &p->product;
     const bool halves = g->epilogue.halving >= 0;
     const int lane = threadIdx.x % 32, left = at->panel * (halves ? 8 : 16);
-    panel_cursor c;
-    c.step = at->from;
+    const uint8_t *from[2];
+    int further[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int begin = halves && i == 1 ? g->epilogue.half : 0, last = halves && i == 0 ? g->epilogue.half - 1 : g->n - 1, row = min(begin + left + (halves ? 0 : 8 * i) + lane / 8, last);
-        c.from[i] = (const uint8_t *)g->b.data + row * g->b.row_bytes + (at->from * 128 + lane % 8 * 16);
-        c.further[i] = min(4, last - row) * (int)g->b.row_bytes;
+        from[i] = (const uint8_t *)g->b.data + row * g->b.row_bytes + (at->from * 128 + lane % 8 * 16);
+        further[i] = min(4, last - row) * (int)g->b.row_bytes;
     }
-    return c;
-}
-
-/* A lane brings 16 bytes lane % 8 of rows lane / 8, and 4, 8, 12 further; zeros behind the end of k. A group of copies, also where nothing is left. */
-INLINE void load_panel(const panel_arguments *p, const panel_place *at, uint32_t stage, uint64_t policy, panel_cursor *c) {
-    const uint32_t lane = threadIdx.x % 32, to = stage + lane / 8 * 128 + (lane % 8 ^ swizzle(lane / 8)) * 16;
-    if (c->step < at->to) {
-        const int valid = c->step * PANEL_STEP_K + (int)lane % 8 * 8 < p->product.k ? 16 : 0;
+    to += lane / 8 * 128 + (lane % 8 ^ swizzle(lane / 8)) * 16;
+#pragma unroll 1
+    for (int step = at->from; step < at->from + PANEL_STEPS; step++) {
+        if (step < at->to) {
+            const int valid = step * PANEL_STEP_K + lane % 8 * 8 < g->k ? 16 : 0;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint8_t *from = valid ? c->from[i] : (const uint8_t *)p->product.b.data;
-            cp_async_policy(to + i * 1024, from, valid, policy);
-            cp_async_policy((to ^ 32) + i * 1024 + 512, valid ? from + c->further[i] : from, valid, policy);
-            c->from[i] += 128;
+            for (int i = 0; i < 2; i++) {
+                const uint8_t *x = valid ? from[i] : (const uint8_t *)g->b.data;
+                cp_async_policy(to + i * 1024, x, valid, policy);
+                cp_async_policy((to ^ 32) + i * 1024 + 512, valid ? x + further[i] : x, valid, policy);
+                from[i] += 128;
+            }
+            to += PANEL_STEP_BYTES;
         }
-        c->step++;
+        cp_async_commit();
     }
-    cp_async_commit();
 }
 
 /* ---- a ---- */
@@ -125,12 +121,12 @@ INLINE panel_result result_at(const panel_arguments *p, const panel_place *at, i
 
 /* The sum at a place of a panel, over its warps in their order. */
 INLINE float sum_of_warps(const panel_arguments *p, uint32_t shared, const panel_result *r, int place) {
-    uint32_t from = shared + r->panel * p->ring_bytes + (r->row * SKINNY_SUM_PITCH + place) * 4;
+    uint32_t from = shared + r->panel * p->warp_bytes + (r->row * SKINNY_SUM_PITCH + place) * 4;
     float y = 0;
 #pragma unroll 4
     for (int warp = r->panel; warp < PANEL_WARPS; warp += 1 << p->wide) {
         y += ld_shared_f32(from);
-        from += p->ring_bytes << p->wide;
+        from += p->warp_bytes << p->wide;
     }
     return y;
 }
@@ -176,13 +172,11 @@ INLINE void matmul_panel(const panel_arguments *p, const int weights, const int 
     extern __shared__ __align__(1024) uint8_t shared[];
     const skinny_arguments *g = &p->product;
     const panel_place at = panel_place_of(p);
-    const uint32_t lane = threadIdx.x % 32, base = shared_address(shared), ring = base + threadIdx.x / 32 * p->ring_bytes, row = lane / 4, part = row * 128 + (lane % 4 ^ swizzle(row)) * 16;
+    const uint32_t lane = threadIdx.x % 32, base = shared_address(shared), own = base + threadIdx.x / 32 * p->warp_bytes, row = lane / 4, part = row * 128 + (lane % 4 ^ swizzle(row)) * 16;
     const uint64_t policy = policy_first();
-    panel_cursor cursor = panel_begin(p, &at);
     grid_release();
     if (!g->b_is_constant) grid_wait();
-#pragma unroll 1
-    for (int i = 0; i < PANEL_STAGES - 1; i++) load_panel(p, &at, ring + i * PANEL_STEP_BYTES, policy, &cursor);
+    load_panel(p, &at, own, policy);
     touch_lines(p, sizeof *p);
     if (g->b_is_constant) grid_wait();
     panel_units now = load_units(g, &at, tiles, at.from), next = load_units(g, &at, tiles, at.from + 1);
@@ -192,28 +186,25 @@ INLINE void matmul_panel(const panel_arguments *p, const int weights, const int 
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
     float sums[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-    int stage = 0, freed = PANEL_STAGES - 1;
 #pragma unroll 1
     for (int step = at.from; step < at.to; step++) {
         const panel_units later = load_units(g, &at, tiles, step + 2);
         uint4 low[2], high[2];
-        cp_async_wait(PANEL_STAGES - 2);
+        cp_async_wait(PANEL_STEPS - 1);
+        cp_async_commit();        /* a group of none: the next wait is for the next step */
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const uint32_t from = ring + stage * PANEL_STEP_BYTES + (i == 0 ? part : part ^ 64);
+            const uint32_t from = own + (step - at.from) * PANEL_STEP_BYTES + (i == 0 ? part : part ^ 64);
             low[i] = ld_shared_u32x4(from);
             high[i] = ld_shared_u32x4(from + 1024);
         }
-        load_panel(p, &at, ring + freed * PANEL_STEP_BYTES, policy, &cursor);
-        freed = stage;
-        stage = stage == PANEL_STAGES - 1 ? 0 : stage + 1;
         multiply_units(weights, tiles, low, high, &now, sums);
         now = next;
         next = later;
     }
-    __syncwarp();                 /* all lanes have read the ring, where the sums come to lie */
-    leave_panel(tiles, ring, sums);
+    __syncwarp();                 /* all lanes have read the steps, where the sums come to lie */
+    leave_panel(tiles, own, sums);
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; result.row < g->m; i += PANEL_WARPS * 32, result = result_at(p, &at, i)) {

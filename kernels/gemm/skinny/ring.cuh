@@ -111,21 +111,22 @@ INLINE float multiply_piece(const int weights, int span, const uint4 a[RING_UNIT
 /* Steps whose operands are asked for before the products. */
 enum { RING_EARLY = 2 };
 
-/* What the end of this lane's row reads besides the sum. */
-typedef struct ring_early { float operands[RING_EARLY], factor; } ring_early;
+/* What the end of this lane's row reads besides the sum. factors: of a and of b, which are kept apart, as their product may be no number of fp32 where the result is one. */
+typedef struct ring_early { float operands[RING_EARLY], factors[2]; } ring_early;
 
 /* Of row number i of the warp's. */
 INLINE ring_early ring_load_early(const ring_arguments *r, const ring_place *p, int i) {
     const matmul_epilogue *e = &r->product.epilogue;
-    ring_early early = {{0, 0}, e->alpha};
+    ring_early early = {{0, 0}, {e->alpha, 1}};
     if (i >= p->rows) return early;
     const int col = ring_row(r, p, i);
 #pragma unroll
     for (int s = 0; s < RING_EARLY; s++)
         if (s < e->count && e->steps[s].data != 0 && (e->halving < 0 || s < e->halving || i % 2 == 0)) early.operands[s] = load_operand(&e->steps[s], col * e->steps[s].col_stride);
     for (int s = 0; s < 2; s++)
-        if (e->alpha_at[s] != 0) early.factor *= *(const float *)e->alpha_at[s];
-    early.factor *= factor_at(e->row_factors, 0, e->row_factors != 0) * factor_at(e->col_factors, col, e->col_factors != 0);
+        if (e->alpha_at[s] != 0) early.factors[s] *= *(const float *)e->alpha_at[s];
+    early.factors[0] *= factor_at(e->row_factors, 0, e->row_factors != 0);
+    early.factors[1] *= factor_at(e->col_factors, col, e->col_factors != 0);
     return early;
 }
 
@@ -140,7 +141,8 @@ INLINE void ring_end_rows(const ring_arguments *r, const ring_place *p, const ri
     const matmul_epilogue *e = &r->product.epilogue;
     const bool halves = e->halving >= 0, is_there = i < p->rows;
     const int first = halves ? e->halving : e->count, col = ring_row(r, p, i);
-    y *= early->factor;
+    const float of_a = early->factors[0], of_b = early->factors[1];
+    y = fabsf(of_a) < fabsf(of_b) ? y * of_a * of_b : y * of_b * of_a;      /* the less first: it ends beyond fp32 only where the result does */
 #pragma unroll 1
     for (int s = 0; s < first; s++) y = ring_apply(e, early, s, y, col, is_there);
     if (halves) {

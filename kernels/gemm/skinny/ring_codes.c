@@ -55,7 +55,7 @@ bool ring_codes_takes(const kernel_run *run) {
     const codes_entries *entries = entries_of(run);
     const int64_t k = a->dims[a->rank - 1], most = matmul_halves_columns(&run->post) ? RING_ROWS / 2 : RING_ROWS;
     if (run->chip->shared_bytes < SKINNY_ROOM || kernel_result_rows(&run->call) != 1 || entries == NULL || run->searches) return false;
-    if (k < SHORT || k > CODES_MOST || k % entries->units != 0 || b->dims[b->rank - 2] < LEAST_ROWS || op_tensor_count(b) > entries->most || !skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
+    if (k < SHORT || k > CODES_MOST || k % entries->units != 0 || b->dims[b->rank - 2] < LEAST_ROWS || op_tensor_count(b) > entries->most || !skinny_is_in_units(a) || !skinny_is_in_units(b) || (uintptr_t)b->scales % 4 != 0) return false;
     if (run->norm != NULL && k > SKINNY_VECTOR_PIECES) return false;
     const codes_division d = divide_codes(run);
     return d.stages >= 2 && d.each + (d.rest > 0) <= most;

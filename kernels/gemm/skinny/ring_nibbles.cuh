@@ -9,7 +9,7 @@
  * A table has a number for each magnitude, the bits 0 to 2 of a code. prmt looks four codes up, and where a code's bit 3, its sign, is set, it gives the sign of the table's byte instead: 0. So with twice the number
  * where it is positive, and less the number in any case, the two add up to the number, and dp4a multiplies and adds either by chains of its own.
  *
- * Of mxfp4 the scales of a are held against the row's largest magnitude, and the sum is multiplied by that at the end: the product of two scales may be no number of fp32 where the result is one.
+ * Of mxfp4 the scales of a whose products with sums of integers might be no numbers of fp32 are held so much less, with all others of the row, and the result is multiplied by that at the end.
  * One block a multiprocessor. Resources: half of a multiprocessor's shared memory at most, up to 91 registers on sm_90 and 95 on sm_100f. Speed: bench/results/h200/skinny.md. */
 #ifndef KERNELS_GEMM_SKINNY_RING_NIBBLES_CUH
 #define KERNELS_GEMM_SKINNY_RING_NIBBLES_CUH
@@ -61,8 +61,8 @@ INLINE uint2 bytes_of_codes(uint32_t word) {
     return make_uint2(bytes[0], bytes[1]);
 }
 
-/* Powers of two that fp32 has with their inverse. */
-INLINE int within_powers(int exponent) { return min(max(exponent, -126), 126); }
+/* How much less scales are held, by the exponent of the row's largest magnitude: 2^(largest - 4) times a sum of integers below 2^13 is a number then, and 2^(-127 - 2 - 16), the least there is, is one of fp32, too. */
+INLINE int held_less(int largest) { return max(largest - 112, 0); }
 
 /* A quarter of what the code of a's scale stands for, as both elements are twice theirs; of mxfp4 over 2^exponent. */
 INLINE float factor_of_scale(const codes_shape s, uint32_t code, int exponent) {
@@ -102,7 +102,7 @@ INLINE float bring_codes(const skinny_arguments *g, const codes_shape s) {
             const uint32_t code = scales[scale_index(&g->a.scales, 0, block)];
             most = max(most, code == 0xff ? 0 : code);
         }
-        exponent = within_powers((int)largest_of_threads(most) - 125);
+        exponent = held_less((int)largest_of_threads(most) - 125);
     }
 #pragma unroll 1
     for (int piece = threadIdx.x; piece * NIBBLES_PIECE < g->k; piece += NIBBLES_THREADS)
@@ -134,7 +134,7 @@ INLINE float quantise_row(const skinny_arguments *g, const codes_shape s) {
             if (j * NIBBLES_THREADS * NIBBLES_PIECE < g->k) most = with_largest(g, raw[j], most);
     }
     const float of_row = __uint_as_float(largest_of_threads(most));
-    const int exponent = within_powers((int)(__float_as_uint(of_row) >> 23) - 127);
+    const int exponent = held_less((int)(__float_as_uint(of_row) >> 23) - 127);
     const second_level second = second_of_row(s, of_row);
     const uint32_t inverses = normed_row(g) + g->k + g->k / 4;
     uint4 own = raw[0];
@@ -283,7 +283,7 @@ INLINE void matmul_nibbles(const nibbles_arguments *n, const codes_shape s) {
     if (!g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     ring_early early = ring_load_early(r, &p, lane);
     if (has_norm(g)) normalise_row(g, &columns);
-    early.factor *= g->quantised != 0 ? quantise_row(g, s) : bring_codes(g, s);
+    early.factors[0] *= g->quantised != 0 ? quantise_row(g, s) : bring_codes(g, s);
     __syncthreads();
     const nibbles_tables tables = load_tables(&words);
     ring_turn turn = ring_reader();
