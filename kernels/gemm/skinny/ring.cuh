@@ -13,6 +13,7 @@
 
 #include "kernels/gpu/pipe/ring.cuh"
 #include "kernels/gpu/ptx/bulk.cuh"
+#include "kernels/gpu/ptx/lines.cuh"
 #include "kernels/gemm/skinny/ring.h"
 #include "kernels/gemm/skinny/skinny.cuh"
 
@@ -163,15 +164,6 @@ INLINE void ring_bring_vector(const ring_arguments *r) {
     for (int unit = threadIdx.x; unit * 8 < g->k; unit += SKINNY_VECTOR_WARPS * 32) st_shared_u32x4(normed_row(g) + unit * 16, ((const uint4 *)g->a.data)[unit]);
 }
 
-/* Reads a word of each line of the arguments, which come from memory the first time. */
-INLINE void touch_arguments(const ring_arguments *r) {
-#pragma unroll
-    for (int i = 0; i < (int)sizeof *r; i += 64) {
-        const int word = *(const int *)((const uint8_t *)r + i);
-        asm volatile("" ::"r"(word));
-    }
-}
-
 INLINE void matmul_ring(const ring_arguments *r, const int weights) {
     __shared__ uint4 zeros;
     const skinny_arguments *g = &r->product;
@@ -190,7 +182,7 @@ INLINE void matmul_ring(const ring_arguments *r, const int weights) {
     }
     if (g->b_is_constant) fill_ring(r, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
-    touch_arguments(r);
+    touch_lines(r, sizeof *r);
     grid_wait();
     if (!g->b_is_constant) fill_ring(r, &p, policy, &ahead);
     if (has_norm(g)) normalise_row(g, &columns);

@@ -408,7 +408,7 @@ INLINE float multiply_long_rows(const ring_codes_arguments *c, const ring_place 
 
 /* The line behind the ring's, too. */
 INLINE void touch_codes_arguments(const ring_codes_arguments *c) {
-    touch_arguments(&c->ring);
+    touch_lines(&c->ring, sizeof c->ring);
     asm volatile("" ::"r"(c->at));
 }
 

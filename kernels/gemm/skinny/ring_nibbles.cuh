@@ -278,7 +278,7 @@ INLINE void matmul_nibbles(const nibbles_arguments *n, const codes_shape s) {
     }
     if (g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
-    touch_arguments(r);
+    touch_lines(r, sizeof *r);
     grid_wait();
     if (!g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     ring_early early = ring_load_early(r, &p, lane);
