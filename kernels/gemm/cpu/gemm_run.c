@@ -1,5 +1,6 @@
 /* The matrix product over threads: tasks of one panel (or a pair of halves) and up to GEMM_CHUNK_ROWS rows, each computing all of k into
  * a tile on its stack, then the post list and the result's format. Chooses the instruction set; does no arithmetic of its own on sums. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/gemm/cpu/gemm.h"
@@ -94,7 +95,7 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
     if (pack->chunks == 0) memset(c, 0, (size_t)rows * GEMM_COLS * sizeof(float));
 }
 
-/* Sums times the factors of rows and columns: second levels, scales per row and per tensor. */
+/* Sums times the factors of rows and columns: second levels, scales per row and per tensor. The less comes first: their product may be no number of fp32 where the result is one. */
 static void apply_factors(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
     dw_format format = job->pack.format;
     bool columns = format == DW_FORMAT_fp8_row || format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_nvfp4 || format == DW_FORMAT_nvfp4_row;
@@ -102,7 +103,10 @@ static void apply_factors(const gemm_job *job, const gemm_slice *slice, const ui
     const float *factors = (const float *)(panel + job->pack.factor_offset);
     for (int64_t r = 0; r < rows; r++, c += GEMM_COLS) {
         float row_factor = slice->row_factor != NULL ? slice->row_factor[row + r] : slice->factor != NULL ? *slice->factor : 1.0f;
-        for (int i = 0; i < GEMM_COLS; i++) c[i] *= row_factor * factors[i];
+        for (int i = 0; i < GEMM_COLS; i++) {
+            const bool is_less = fabsf(row_factor) < fabsf(factors[i]);
+            c[i] = c[i] * (is_less ? row_factor : factors[i]) * (is_less ? factors[i] : row_factor);
+        }
     }
 }
 
