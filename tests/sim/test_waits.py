@@ -24,7 +24,7 @@ STEP = f"""graph step
   output y %5
   output n %2
 """
-KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_stream_bf16", "matmul_stream_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
+KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_panel", "matmul_panel_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
 WAIT = re.compile(r"griddepcontrol\.wait\s*;")
 
 spec = importlib.util.spec_from_file_location("run", os.path.join(os.path.dirname(__file__), "mutants", "run.py"))
