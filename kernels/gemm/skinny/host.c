@@ -37,3 +37,5 @@ void skinny_take_product(kernel_launch *launch, const kernel_run *run, int64_t m
     matmul_take_rows(launch, run, 0, &g->a);
     matmul_take_rows(launch, run, 1, &g->b);
 }
+
+double skinny_norm_us(const kernel_run *run) { return run->norm == NULL ? 0 : run->norm->centred ? 0.9 : 0.6; }

@@ -3,7 +3,7 @@
 #define KERNELS_GEMM_SKINNY_HOST_H
 
 #include "kernel/kernel.h"
-#include "kernels/gemm/skinny/skinny.h"
+#include "kernels/gemm/skinny/ring.h"
 
 /* Of weight and bias; f32 where there is neither. */
 dw_format skinny_column_format(const kernel_norm *norm);
@@ -19,10 +19,31 @@ bool skinny_is_in_units(const dw_tensor *x);
 /* What all entries are told alike. */
 void skinny_take_product(kernel_launch *launch, const kernel_run *run, int64_t m, skinny_arguments *g);
 
-/* Of one row by weights of 4 bits (ring_nibbles.c), of one by such of 8 (ring_codes.c), and of 2 to 16 in 16 bits without a norm (panel.c): is a call that skinny products take one for the kernel, what it takes, the launch. */
+/* Microseconds that a norm of one row takes in the product. */
+double skinny_norm_us(const kernel_run *run);
+
+/* ---- rings of one row (ring.c) ---- */
+
+/* Columns of the result that a warp has at least, warps that have one more; blocks: one for each multiprocessor, or fewer where there are few columns. */
+typedef struct ring_share { int each, rest; int64_t blocks; } ring_share;
+ring_share ring_share_of(const kernel_run *run);
+/* Has a warp more rows of b than lanes? */
+bool ring_is_full(const kernel_run *run, const ring_share *share);
+/* Bytes for rings and a in half of a multiprocessor's shared memory, so that the next launch's block finds room beside; and stages of so many bytes for each warp in what is left of them, as many as a ring may have. */
+int64_t ring_room(const chip_caps *chip);
+int ring_stages(int64_t room, int64_t stage_bytes);
+/* The product and its share; blocks, threads. stage_bytes, stages: of a warp's ring; chunks: pieces of a row of b. */
+void ring_take(kernel_launch *launch, const kernel_run *run, const ring_share *share, int chunks, int64_t stage_bytes, int stages, ring_arguments *r);
+
+/* ---- kernels for few of the calls ---- */
+
+/* Of one row by weights of 4 bits, of 16 (ring.c) and of 8, and of 2 to 16 rows in 16 bits without a norm: is a call that skinny products take one for the kernel, what it takes, the launch. */
 bool ring_nibbles_takes(const kernel_run *run);
 double ring_nibbles_seconds(const kernel_run *run);
 dw_status ring_nibbles_launch(const kernel_run *run, kernel_launcher *launcher);
+bool ring_takes(const kernel_run *run);
+double ring_seconds(const kernel_run *run);
+dw_status ring_launch(const kernel_run *run, kernel_launcher *launcher);
 bool ring_codes_takes(const kernel_run *run);
 double ring_codes_seconds(const kernel_run *run);
 dw_status ring_codes_launch(const kernel_run *run, kernel_launcher *launcher);

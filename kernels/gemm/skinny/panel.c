@@ -31,7 +31,7 @@ static panel_division division_of(const kernel_run *run) {
 bool panel_takes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
-    if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
+    if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || run->norm != NULL || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
     if (!skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
     const panel_division d = division_of(run);
     return d.of_warp <= PANEL_STEPS && d.blocks <= (int64_t)PANEL_RESIDENT * run->chip->units;

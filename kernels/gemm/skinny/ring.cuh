@@ -28,6 +28,14 @@ INLINE ring_place ring_place_of(const ring_arguments *r) {
     return p;
 }
 
+/* The warp's barriers, by the lane that starts its copies. */
+INLINE void ring_open(const ring_arguments *r, const ring_place *p) {
+    if (threadIdx.x % 32 != 0) return;
+#pragma unroll 1
+    for (int i = 0; i < r->stages; i++) mbarrier_init(p->full + i * BARRIER_BYTES, 1);
+    fence_mbarrier_init();
+}
+
 /* Row number i of the warp's as a row of b, which is also its column in front of a step that halves. */
 INLINE int ring_row(const ring_arguments *r, const ring_place *p, int i) {
     if (r->product.epilogue.halving < 0) return p->first + i;
@@ -175,11 +183,7 @@ INLINE void matmul_ring(const ring_arguments *r, const int weights) {
     norm_pieces columns;
     grid_release();
     if (threadIdx.x == 0) zeros = make_uint4(0, 0, 0, 0);
-    if (lane == 0) {
-#pragma unroll 1
-        for (int i = 0; i < r->stages; i++) mbarrier_init(p.full + i * BARRIER_BYTES, 1);
-        fence_mbarrier_init();
-    }
+    ring_open(r, &p);
     if (g->b_is_constant) fill_ring(r, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
     touch_lines(r, sizeof *r);

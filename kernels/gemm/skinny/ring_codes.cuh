@@ -435,11 +435,7 @@ INLINE void matmul_ring_codes(const ring_codes_arguments *c, const int whole) {
     norm_pieces columns;
     grid_release();
     if (threadIdx.x == 0) zeros = make_uint4(0, 0, 0, 0);
-    if (lane == 0) {
-#pragma unroll 1
-        for (int i = 0; i < r->stages; i++) mbarrier_init(p.full + i * BARRIER_BYTES, 1);
-        fence_mbarrier_init();
-    }
+    ring_open(r, &p);
     if (g->b_is_constant) {
         fill_stages(c, whole, &p, s.policy, &s.ahead);
         load_first_scales(c, whole, &p, scales);

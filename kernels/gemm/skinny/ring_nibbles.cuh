@@ -271,11 +271,7 @@ INLINE void matmul_nibbles(const nibbles_arguments *n, const codes_shape s) {
     norm_pieces columns;
     grid_release();
     store_tables(&words);
-    if (lane == 0) {
-#pragma unroll 1
-        for (int i = 0; i < r->stages; i++) mbarrier_init(p.full + i * BARRIER_BYTES, 1);
-        fence_mbarrier_init();
-    }
+    ring_open(r, &p);
     if (g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
     touch_lines(r, sizeof *r);

@@ -9,7 +9,6 @@
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/skinny/host.h"
-#include "kernels/gemm/skinny/ring.h"
 
 /* ---- what is taken ---- */
 
@@ -195,39 +194,6 @@ static bool is_vector(const kernel_run *run) {
     return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
-/* ---- one row, by rings ---- */
-
-/* each: columns of the result that a warp has at least, rest: warps that have one more; chunks, chunk_bytes: pieces of a row of b; stages of a warp's ring. stages 0: it does not fit. */
-typedef struct ring_division { int each, rest, chunks, chunk_bytes, stages; int64_t blocks; uint32_t shared_bytes; } ring_division;
-
-/* One block a multiprocessor, with half of its shared memory, so that the next launch's finds room beside it. */
-static ring_division divide_ring(const chip_caps *chip, int64_t k, int64_t cols) {
-    enum { KEPT_BYTES = 1024, FIXED_BYTES = 1024 };       /* of a block's shared memory, for the driver, and what it has besides the rings and a */
-    const int64_t bytes = k * 2, wanted = base_ceil_div(cols, SKINNY_VECTOR_WARPS), room = ((int64_t)chip->shared_bytes + KEPT_BYTES) / 2 - KEPT_BYTES - FIXED_BYTES - bytes;
-    ring_division d = {.chunks = (int)base_ceil_div(bytes, RING_CHUNK_BYTES), .blocks = wanted < chip->units ? wanted : chip->units};
-    const int64_t warps = d.blocks * SKINNY_VECTOR_WARPS;
-    d.chunk_bytes = (int)(base_ceil_div(base_ceil_div(bytes, d.chunks), 512) * 512);
-    d.each = (int)(cols / warps);
-    d.rest = (int)(cols % warps);
-    const int64_t stages = room > 0 ? room / (SKINNY_VECTOR_WARPS * d.chunk_bytes) : 0;
-    d.stages = (int)(stages < RING_STAGES ? stages : RING_STAGES);
-    d.shared_bytes = (uint32_t)(SKINNY_VECTOR_WARPS * d.stages * d.chunk_bytes + bytes);
-    return d;
-}
-
-/* Does the kernel with rings take it? Measured (bench/results/h200/skinny.md): a step of Llama-1B takes less where all products of a layer do, though the two small ones take more alone; rows shorter than theirs
- * take more in steps of GPT-2, longer ones alone, and more rows than a warp has lanes, as of logits, in both steps. */
-static bool is_ring(const kernel_run *run) {
-    enum { LEAST_ROWS = 2048, SHORT = 2048, LONG = 8192 };
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    const int64_t k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1], most = matmul_halves_columns(&run->post) ? RING_ROWS / 2 : RING_ROWS;
-    if (is_small(run->chip) || kernel_result_rows(&run->call) != 1 || run->quantises || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
-    if (k < SHORT || k > LONG || b->dims[b->rank - 2] < LEAST_ROWS || !skinny_is_in_units(a) || !skinny_is_in_units(b)) return false;
-    if (run->norm != NULL && k > SKINNY_VECTOR_PIECES) return false;
-    const ring_division d = divide_ring(run->chip, k, cols);
-    return d.stages >= 2 && d.each + (d.rest > 0) <= most;
-}
-
 /* Why a, which comes before a norm, is not normalised here. */
 static const char *norm_refusal(const kernel_run *run, text *why) {
     const dw_tensor *x = run->call.in[0];
@@ -236,7 +202,9 @@ static const char *norm_refusal(const kernel_run *run, text *why) {
     if (x->format != DW_FORMAT_bf16 && x->format != DW_FORMAT_f16) return kernel_because(why, "it normalises operands in bf16 and f16, and a is %s", dw_format_name(x->format));
     const char *reason = skinny_columns_refusal(run, why);
     if (reason != NULL) return reason;
-    if (panel_takes(run)) return "products of so many rows and so little k take less behind a norm's own launch";
+    kernel_run plain = *run;
+    plain.norm = NULL;
+    if (panel_takes(&plain)) return "products of so many rows and so little k take less behind a norm's own launch";
     if (rows > most) return kernel_because(why, "it normalises up to %lld rows, and there are %lld", (long long)most, (long long)rows);
     if ((run->constant_in >> 1 & 1) == 0) return kernel_because(why, "b is not known when the model is loaded");
     if (x->dims[x->rank - 1] % 8 != 0 || row_is_long(x->dims[x->rank - 1]) || norm_bytes(run) > SKINNY_NORM_MOST) return kernel_because(why, "k is no multiple of 8, or rows that it normalises do not fit into %d bytes", (int)SKINNY_NORM_MOST);
@@ -367,19 +335,14 @@ static double prologue_us(const kernel_run *run) {
     return us;
 }
 
-/* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps; by rings as chains of the product alone take them there (bench/results/h200/skinny.md). */
-static double vector_us(const kernel_run *run, double start) {
+/* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps. */
+static double vector_seconds(const kernel_run *run) {
+    static const double START_US = 2.2, QUANTISED_US = 0.4;
     const dw_tensor *b = run->call.in[1];
-    const double norm = run->norm == NULL ? 0 : run->norm->centred ? 0.9 : 0.6;
-    return start + norm + (run->quantises ? 0.4 : 0) + 1e6 * (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
+    return 1e-6 * (START_US + skinny_norm_us(run) + (run->quantises ? QUANTISED_US : 0)) + (double)op_tensor_count(b) * dw_format_bits(b->format) / 8 / (chip_bytes_per_s(run->chip) * 0.97);
 }
 
-double matmul_skinny_seconds(const kernel_run *run) {
-    if (ring_nibbles_takes(run)) return ring_nibbles_seconds(run);
-    if (is_ring(run)) return 1e-6 * vector_us(run, 2.8);
-    if (ring_codes_takes(run)) return ring_codes_seconds(run);
-    if (run->norm == NULL && panel_takes(run)) return panel_seconds(run);
-    if (is_vector(run)) return 1e-6 * vector_us(run, 2.2);
+static double stream_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     const dw_format format = format_of_a(run);
@@ -458,37 +421,30 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     return launcher->add(launcher, &launch);
 }
 
-static dw_status launch_ring(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
-    const ring_division d = divide_ring(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1]);
-    const int64_t at = SKINNY_VECTOR_WARPS * d.stages * d.chunk_bytes;
-    kernel_launch launch;
-    ring_arguments *r = cuda_launch(&launch, "matmul_ring", a->format == DW_FORMAT_f16 ? "matmul_ring_f16" : "matmul_ring_bf16", sizeof *r);
-    skinny_arguments *g = &r->product;
-    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    skinny_take_product(&launch, run, 1, g);
-    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
-    if (run->norm != NULL) skinny_take_norm(&launch, run, at, &g->norm);
-    g->norm.at = (int32_t)at;
-    r->each = d.each;
-    r->rest = d.rest;
-    r->chunks = d.chunks;
-    r->chunk_bytes = d.chunk_bytes;
-    r->stages = d.stages;
-    cuda_grid(&launch, d.blocks, 1, 1);
-    launch.block[0] = SKINNY_VECTOR_WARPS * 32;
-    launch.shared_bytes = d.shared_bytes;
-    launch.overlaps = true;
-    return launcher->add(launcher, &launch);
+static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher) { return launch_skinny(run, launcher, kernel_result_rows(&run->call), 0); }
+
+/* ---- which kernel ---- */
+
+/* The kernels for few of the calls, and behind them the one for all: a call gets the first that takes it. */
+typedef struct skinny_kernel { bool (*takes)(const kernel_run *run); double (*seconds)(const kernel_run *run); dw_status (*launch)(const kernel_run *run, kernel_launcher *launcher); } skinny_kernel;
+
+static bool is_any(const kernel_run *run) {
+    (void)run;
+    return true;
 }
 
-dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (ring_nibbles_takes(run)) return ring_nibbles_launch(run, launcher);
-    if (is_ring(run)) return launch_ring(run, launcher);
-    if (ring_codes_takes(run)) return ring_codes_launch(run, launcher);
-    if (run->norm == NULL && panel_takes(run)) return panel_launch(run, launcher);
-    return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0);
+static const skinny_kernel *kernel_of(const kernel_run *run) {
+    static const skinny_kernel all[] = {
+        {ring_nibbles_takes, ring_nibbles_seconds, ring_nibbles_launch}, {ring_takes, ring_seconds, ring_launch}, {ring_codes_takes, ring_codes_seconds, ring_codes_launch},
+        {panel_takes, panel_seconds, panel_launch}, {is_vector, vector_seconds, launch_vector}, {is_any, stream_seconds, launch_stream},
+    };
+    const skinny_kernel *own = all;
+    while (!own->takes(run)) own++;
+    return own;
 }
+
+double matmul_skinny_seconds(const kernel_run *run) { return kernel_of(run)->seconds(run); }
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return kernel_of(run)->launch(run, launcher); }
 
 /* ---- rows in groups ---- */
 
