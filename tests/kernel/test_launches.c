@@ -408,7 +408,7 @@ typedef struct noted { kernel_launcher launcher; const char *entry; uint32_t gri
 static dw_status note_launch(kernel_launcher *launcher, const kernel_launch *launch) {
     noted *n = (noted *)launcher;
     n->entry = launch->entry;
-    n->grid = launch->grid[0];
+    n->grid = launch->grid[0] * launch->grid[1] * launch->grid[2];
     n->shared_bytes = launch->shared_bytes;
     return DW_OK;
 }

@@ -32,8 +32,8 @@ static uint32_t shared_bytes(const decode_entry *e) {
     return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES + (e->writes ? DECODE_OWN_BYTES : 0));
 }
 
-/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; rows: of a tile; tiles: of all. */
-typedef struct decode_division { int64_t together, parts, rows, tiles; } decode_division;
+/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; bunches: tiles of the queries of a batch; rows: of a tile; tiles: of all. */
+typedef struct decode_division { int64_t together, parts, bunches, rows, tiles; } decode_division;
 
 static decode_division divide(const op_call *call) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
@@ -42,7 +42,8 @@ static decode_division divide(const op_call *call) {
     for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
     decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
     d.rows = (shared < DECODE_ROWS ? shared : DECODE_ROWS) * (d.together < q->dims[2] ? d.together : q->dims[2]);
-    d.tiles = q->dims[0] * base_ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
+    d.bunches = base_ceil_div(q->dims[2], d.together);
+    d.tiles = q->dims[0] * d.bunches * k->dims[1] * d.parts;
     return d;
 }
 
@@ -124,23 +125,26 @@ static bool is_lone(const op_call *call) {
     return op_operand(call, ATTENTION_ROW) != NULL && op_operand(call, ATTENTION_POSITION) != NULL && call->in[ATTENTION_Q]->dims[0] == 1 && call->in[ATTENTION_Q]->dims[2] == 1;
 }
 
-/* A token alone, which sees nothing behind itself: what it sees but its own slot was written by runs before this one. */
+/* Few tokens, which see nothing behind themselves, whose places are inputs of the run: what they see but the slots of these tokens was written by runs before this one. */
 static bool is_early(const kernel_run *run) {
     const op_call *call = &run->call;
+    const dw_tensor *row = op_operand(call, ATTENTION_ROW), *position = op_operand(call, ATTENTION_POSITION);
     const unsigned places = 1u << ATTENTION_ROW | 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_TABLE) != NULL ? 1u << ATTENTION_TABLE : 0);
-    return is_lone(call) && run->adds_tokens && (run->given_in & places) == places && op_attr_int(call->attrs, OP_ATTR_ahead) == 0;
+    if (row == NULL || position == NULL || row->format != DW_FORMAT_i64 || position->format != DW_FORMAT_i64) return false;
+    return call->in[ATTENTION_Q]->dims[0] == 1 && call->in[ATTENTION_Q]->dims[2] <= DECODE_EARLY && run->adds_tokens && (run->given_in & places) == places && op_attr_int(call->attrs, OP_ATTR_ahead) == 0;
 }
 
-/* Tiles lie along y of the grid. */
-enum { MOST_TILES = 65535 };
+/* Tiles of the heads of a query lie along y of the grid. */
+enum { MOST_OF_HEADS = 65535 };
+static int64_t of_heads(const op_call *call) { return call->in[ATTENTION_K]->dims[1] * divide(call).parts; }
 
 /* Of a token that it is to write: it is alone, its place is there before the run, and one tile has all heads that share its key. */
 static const char *token_refusal(const kernel_run *run, text *why) {
-    if (!is_early(run) || run->call.in[ATTENTION_ROW]->format != DW_FORMAT_i64 || run->call.in[ATTENTION_POSITION]->format != DW_FORMAT_i64) return "it writes a token alone, whose place, in i64, is an input of the run";
+    if (!is_lone(&run->call) || !is_early(run)) return "it writes a token alone, whose place, in i64, is an input of the run";
     if (op_operand(&run->write->call, UPDATE_QUERIES) == NULL && (run->call.in[ATTENTION_Q]->dims[3] % CUDA_VECTOR != 0 || !cuda_lies_at_16(run->call.in[ATTENTION_Q]->data))) return "queries do not lie in pieces of 16 bytes";
     const char *reason = cache_token_refusal(run->write, why);
     if (reason != NULL) return reason;
-    return divide(&run->call).parts > 1 || divide(&run->call).tiles > MOST_TILES || find_entry(run) == NULL ? "more heads share a key than it writes one for, or there are too many" : NULL;
+    return divide(&run->call).parts > 1 || find_entry(run) == NULL ? "more heads share a key than it writes one for" : NULL;
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
@@ -151,6 +155,7 @@ const char *attention_decode_takes(const kernel_run *run, text *why) {
     if (dw_format_is_block(k->format) && page % keys_of_piece(&run->call) != 0)
         return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of %lld", (long long)page, (long long)keys_of_piece(&run->call));
     if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
+    if (of_heads(&run->call) > MOST_OF_HEADS) return kernel_because(why, "%lld tiles of heads are more than a grid has along an axis", (long long)of_heads(&run->call));
     if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return run->write != NULL ? token_refusal(run, why) : NULL;
     return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
 }
@@ -274,6 +279,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     TRY(attention_take(&launch, run, &g->call));
     g->splits = run->invariant ? 1 : splits_of(e, run->chip, &run->call, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
+    g->bunches = (int32_t)d.bunches;
     g->queries = (int32_t)d.together;
     g->early = is_early(run);
     attention_take_blocks(&launch, run, &g->call, &g->blocks);
@@ -285,8 +291,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
         attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);
     }
     if (e->writes) TRY(take_token(&launch, run, arguments));
-    if (e->writes) cuda_grid(&launch, g->splits, d.tiles, 1);
-    else cuda_grid(&launch, d.tiles * g->splits, 1, 1);
+    cuda_grid(&launch, g->splits * run->call.in[ATTENTION_Q]->dims[0] * d.bunches, of_heads(&run->call), 1);
     launch.block[0] = DECODE_WARPS * 32;
     launch.overlaps = true;
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;

@@ -13,8 +13,8 @@
  *
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product (beside codes to f16), their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
- * the keys of no weight. What bounds it is memory. A token alone asks for what was written before its run while the launches in front still run: for all of its first keys but the block of its own one, or for all,
- * where it writes that itself (token.cuh).
+ * the keys of no weight. What bounds it is memory. Few tokens ask for what was written before their run while the launches in front still run: for all of their first keys but blocks that have one of the run's tokens, or
+ * for all, where a token alone is written here (token.cuh).
  * Registers and speed: README.md. */
 #include "kernels/attention/decode/codes.cuh"
 #include "kernels/attention/decode/token.cuh"
@@ -50,23 +50,10 @@ INLINE int first_slot(const decode_walk *walk, int step) {
     return (block < walk->count ? block : block - walk->count) * KEYS;
 }
 
-/* The first of the 16 slots among which the only query's own key is, which is the last that it sees. */
-INLINE int own_block(const attention_decode_arguments *g, const decode_tile *tile) {
-    int slot = tile->view.start + tile->view.count - 1, slots = (int)g->call.keys;
-    if (slot >= slots) slot -= slots;
-    return slot / KEYS * KEYS;
-}
-
 /* Where a block of 16 slots lies, whose page may not be there. */
 INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
 
 INLINE attention_slot early_block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return early_slot_at(p, tile->view.cache, slot); }
-
-/* Is there nothing to complain of in the row and the position of a query alone? */
-INLINE bool is_good_query(const attention_arguments *p, int64_t row, int64_t position) {
-    const int64_t room = p->page != 0 ? p->keys : INT64_MAX, of_mask = p->mask_keys > 0 ? p->mask_keys : room, of_bias = p->bias_keys > 0 ? p->bias_keys : room;
-    return row >= -1 && row < p->cache_rows && position < room && position < of_mask && position < of_bias;
-}
 
 /* By one lane. Behind the last page, of one that is not there, are zeros. */
 INLINE void load_keys(const attention_decode_arguments *maps, const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
@@ -214,77 +201,94 @@ INLINE void scale_weights(const decode_shape s, decode_rows *rows, uint32_t scal
     scale_sums(s, by, sums);
 }
 
-/* A warp's turns of the keys. */
-INLINE void attend(const attention_decode_arguments *maps, const attention_decode_arguments *g, const cache_arguments *a, const decode_shape s, const bool early, decode_smem m, const decode_tile *tile, const decode_walk *walk, const cache_place *token, decode_rows *rows, float (*sums)[4]) {
-    int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
-    const ring_barriers ring = ring_of(s, m, warp);
-    uint32_t data = m.ring + warp * s.stages * stage_bytes(s), scales = m.scales + warp * s.stages * scale_bytes(s);
-    bool loads = threadIdx.x % 32 == 0;
-    uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
-    uint32_t late = early ? 0 : ~0u;   /* bit i: block i waits for the launches in front */
-    const attention_slot own = early && steps > 0 && !s.writes ? early_block_at(&g->call, tile, own_block(g, tile)) : (attention_slot){-1, 0};
-    uint32_t own_turns = 0;       /* bit i: the block i turns ahead has the slot of the token that is written */
-    token_item item;
-#pragma unroll 1
-    for (int way = early ? 0 : 1; way < 2; way++) {        /* early ones, all others */
-        if (way == 1 && s.writes) {       /* keys are on the way */
-            item = token_item_at(g, a, tile, (int)threadIdx.x);
-            clear_q(s, m);
-            __syncthreads();
-        }
-        if (way == 1 && early) grid_wait();
-#pragma unroll 1
-        for (int i = 0; i < min(s.stages, steps); i++) {
-            const int slot = first_slot(walk, first + i * WARPS);
-            if (way == 1 && (late >> i & 1) == 0) continue;
-            const attention_slot at = way == 0 ? early_block_at(&g->call, tile, slot) : block_at(&g->call, tile, slot);
-            if (way == 0 && (at.row == CANNOT_BE || (!s.writes && at.row == own.row && at.slot == own.slot))) {
-                late |= 1u << i;
-                continue;
-            }
-            gone |= (uint32_t)(at.row < 0) << i;
-            if (s.writes) own_turns |= (uint32_t)has_token(token, at) << i;
-            if (loads) load_keys(maps, g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
-        }
+/* Weights of a block's keys, and their values into sums. at: its values; scales: of them. */
+INLINE void add_block(const decode_shape s, decode_rows *rows, uint32_t at, uint32_t scales, uint32_t grown, float (*scores)[4], float (*sums)[4]) {
+    uint2 weights[MOST_PARTS][MOST_BUNCHES];
+    if (s.codes) {
+        float scaled[MOST_PARTS][MOST_BUNCHES][4];
+        scale_weights(s, rows, scales, grown, scores, scaled, sums);
+#pragma unroll
+        for (int i = 0; i < weight_parts(s) * bunches(s); i++) weights[i / bunches(s)][i % bunches(s)] = weights_of(s, scaled[i / bunches(s)][i % bunches(s)]);
+        add_codes(s, weights, at, scales, sums);
+    } else {
+#pragma unroll
+        for (int n = 0; n < bunches(s); n++) weights[0][n] = weights_of(s, scores[n]);
+        add_values(s, weights[0], at, sums);
     }
-    *rows = rows_of(g, s, tile);
+}
+
+/* A warp's blocks of keys: its ring, the number of the first one among all, and how many there are. gone, own: bit i: the page of the block i turns ahead is not there; it has the slot of the token that is written. */
+typedef struct decode_turns { ring_barriers ring; uint32_t data, scales, gone, own; int first, steps; } decode_turns;
+
+INLINE uint32_t data_at(const decode_shape s, const decode_turns *turns, int stage) { return turns->data + (uint32_t)(stage * stage_bytes(s)); }
+INLINE uint32_t scales_at(const decode_shape s, const decode_turns *turns, int stage) { return turns->scales + (uint32_t)(stage * scale_bytes(s)); }
+
+INLINE decode_turns turns_of(const decode_shape s, decode_smem m, const decode_walk *walk) {
+    const int warp = threadIdx.x / 32;
+    return (decode_turns){ring_of(s, m, warp), m.ring + warp * s.stages * stage_bytes(s), m.scales + warp * s.stages * scale_bytes(s), 0, 0, walk->begin + warp, max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS};
+}
+
+/* Asks for a warp's first blocks: for those of `these` alone, bit i: block i; the result: those that it leaves for behind the wait, as launches in front write a slot of theirs, or the table says what cannot be. */
+INLINE uint32_t ask_first(const attention_decode_arguments *maps, const attention_decode_arguments *g, const decode_shape s, const bool early, const decode_tile *tile, const decode_walk *walk, const decode_written *written, const cache_place *token, uint32_t these, decode_turns *turns) {
+    uint32_t left = 0;
+#pragma unroll 1
+    for (int i = 0; i < min(s.stages, turns->steps); i++) {
+        if ((these >> i & 1) == 0) continue;
+        const int slot = first_slot(walk, turns->first + i * WARPS);
+        const attention_slot at = early ? early_block_at(&g->call, tile, slot) : block_at(&g->call, tile, slot);
+        if (early && (at.row == CANNOT_BE || (!s.writes && is_written(written, at)))) {
+            left |= 1u << i;
+            continue;
+        }
+        turns->gone |= (uint32_t)(at.row < 0) << i;
+        if (s.writes) turns->own |= (uint32_t)has_token(token, at) << i;
+        if (threadIdx.x % 32 == 0) load_keys(maps, g, s, tile, data_at(s, turns, i), scales_at(s, turns, i), ring_full(turns->ring, i), at);
+    }
+    return left;
+}
+
+/* A warp's turns of the keys. written: what launches in front write of the caches, where early; read before they have ended. */
+INLINE void attend(const attention_decode_arguments *maps, const attention_decode_arguments *g, const cache_arguments *a, const decode_shape s, const bool early, decode_smem m, const decode_tile *tile, const decode_walk *walk, const decode_written *written, const cache_place *token, decode_rows *rows, float (*sums)[4]) {
+    decode_turns turns = turns_of(s, m, walk);
+    uint32_t late = ~0u;
+    token_item item;
+    uint2 kept[MOST_KEPT];
+    if (early) late = ask_first(maps, g, s, true, tile, walk, written, token, ~0u, &turns);
+    if (s.writes) {               /* keys are on the way */
+        item = token_item_at(g, a, tile, (int)threadIdx.x);
+        clear_q(s, m);
+        __syncthreads();
+    }
+    const uint64_t q = s.writes ? 0 : q_of_lane(g, tile);
+    if (s.codes != DECODE_NVFP4) *rows = rows_of(g, s, tile);
+    if (early) grid_wait();
+    if (late != 0) ask_first(maps, g, s, false, tile, walk, written, token, late, &turns);
+    if (s.codes == DECODE_NVFP4) *rows = rows_of(g, s, tile);
     if (s.writes) take_token(g, a, s, m, tile, &item);
+    else if (takes_q(s)) take_q(g, s, q, kept);
     else load_q(g, s, m, tile, rows);
 #pragma unroll
     for (int i = 0; i < s.value_width / 4 * bunches(s); i++) sums[i / 4][i % 4] = 0;
     ring_turn turn = ring_reader();
-    __syncthreads();              /* q is there */
-    uint2 kept[MOST_KEPT];
+    if (!takes_q(s)) __syncthreads();              /* q is there */
 #pragma unroll
-    for (int step = 0; keeps_q(s) && step < s.width / 16; step++) kept[step] = q_at(s, m.q, 0, step);
+    for (int step = 0; keeps_q(s) && !takes_q(s) && step < s.width / 16; step++) kept[step] = q_at(s, m.q, 0, step);
 #pragma unroll 1
-    for (int i = 0; i < steps; i++) {
+    for (int i = 0; i < turns.steps; i++) {
         float scores[MOST_BUNCHES][4];
-        uint2 weights[MOST_PARTS][MOST_BUNCHES];
-        uint32_t at = data + turn.stage * stage_bytes(s), of_keys = scales + turn.stage * scale_bytes(s);
+        const uint32_t at = data_at(s, &turns, turn.stage), of_keys = scales_at(s, &turns, turn.stage);
         attention_slot next = {0, 0};
-        if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
-        ring_wait_full(ring, turn);
-        if (s.writes && (own_turns & 1) != 0) patch_own(g, s, m, token, at);
+        if (i + s.stages < turns.steps) next = block_at(&g->call, tile, first_slot(walk, turns.first + (i + s.stages) * WARPS));
+        ring_wait_full(turns.ring, turn);
+        if (s.writes && (turns.own & 1) != 0) patch_own(g, s, m, token, at);
         if (s.codes) multiply_codes(s, m.q, kept, at, of_keys, scores);
         else multiply_keys(s, m.q, kept, at, scores);
-        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), of_keys, gone & 1, scores);
-        gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
-        if (s.writes) own_turns = own_turns >> 1 | (uint32_t)(i + s.stages < steps && has_token(token, next)) << (s.stages - 1);
-        const uint32_t grown = soften(s, rows, scores, sums);
-        if (s.codes) {
-            float scaled[MOST_PARTS][MOST_BUNCHES][4];
-            scale_weights(s, rows, of_keys + DECODE_SCALES, grown, scores, scaled, sums);
-#pragma unroll
-            for (int i = 0; i < weight_parts(s) * bunches(s); i++) weights[i / bunches(s)][i % bunches(s)] = weights_of(s, scaled[i / bunches(s)][i % bunches(s)]);
-            add_codes(s, weights, at + key_bytes(s), of_keys + DECODE_SCALES, sums);
-        } else {
-#pragma unroll
-            for (int n = 0; n < bunches(s); n++) weights[0][n] = weights_of(s, scores[n]);
-            add_values(s, weights[0], at + key_bytes(s), sums);
-        }
+        finish_scores(g, s, tile, rows, first_slot(walk, turns.first + i * WARPS), of_keys, turns.gone & 1, scores);
+        turns.gone = turns.gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
+        if (s.writes) turns.own = turns.own >> 1 | (uint32_t)(i + s.stages < turns.steps && has_token(token, next)) << (s.stages - 1);
+        add_block(s, rows, at + key_bytes(s), of_keys + DECODE_SCALES, soften(s, rows, scores, sums), scores, sums);
         __syncwarp();
-        if (loads && i + s.stages < steps) load_keys(maps, g, s, tile, at, of_keys, ring_full(ring, turn.stage), next);
+        if (threadIdx.x % 32 == 0 && i + s.stages < turns.steps) load_keys(maps, g, s, tile, at, of_keys, ring_full(turns.ring, turn.stage), next);
         ring_next(&turn, s.stages);
     }
 }
@@ -436,13 +440,16 @@ INLINE void join_parts(const attention_decode_arguments *g, const decode_shape s
 
 /* ---- a block ---- */
 
-/* maps: where those lie. a: of the token that is written, where the entry does that; written: all of it. */
+/* Clusters of a bunch of queries lie along x of the grid, tiles of heads along y. maps: where those lie. a: of the token that is written, where the entry does that; written: all of it. */
 INLINE void attention_decode(const attention_decode_arguments *maps, const attention_decode_arguments *g, const cache_arguments *a, const cache_arguments *written, const decode_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     decode_smem m = smem_of(s, shared_address(shared));
-    const int rank = s.writes ? (int)blockIdx.x : (int)(blockIdx.x % (uint32_t)g->splits), warp = threadIdx.x / 32;
+    const int rank = s.writes ? (int)blockIdx.x : (int)cluster_rank(), warp = threadIdx.x / 32;
+    decode_tile tile = s.writes ? tile_of_token(g, (int)blockIdx.y) : tile_at(g, (int)cluster_number(), (int)blockIdx.y);
     token_number number;
+    decode_numbers numbers;
     if (s.writes) number = number_of_token(&g->call);
+    else if (g->early) numbers = numbers_of_lane(&g->call);
     decode_rows rows;
     float sums[MOST_SUMS][4];
     if (threadIdx.x % 32 == 0) {
@@ -454,21 +461,25 @@ INLINE void attention_decode(const attention_decode_arguments *maps, const atten
         fence_mbarrier_init();
     }
     __syncwarp();
-    decode_tile tile = s.writes ? tile_of_token(g, (int)blockIdx.y) : tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
     grid_release();
     cache_place token = {-1, 0};
+    decode_written of_run;
     bool early = false;
     if (s.writes) {
         early = is_good_query(&g->call, number.row, number.position);
         token = token_at(&g->call, number);
         if (early) tile.view = number.row < 0 ? (attention_view){0, 0, 0, -1} : view_from(&g->call, (int)number.row, number.position, true);
-    } else {
-        early = g->early && is_good_query(&g->call, load_int(&g->call.row, 0), load_int(&g->call.position, 0));
+    } else if (g->early) {
+        number = number_of_query(&numbers, tile.first_query);
+        early = is_early_query(&g->call, &numbers, number);
+        if (early) tile.view = early_view(&g->call, number), of_run = written_by_run(&g->call, &numbers);
     }
-    if (!early) grid_wait();
-    if (!s.writes || !early) see_tile(&g->call, &tile);
+    if (!early) {
+        grid_wait();
+        see_tile(&g->call, &tile);
+    }
     decode_walk walk = walk_of(g, tile.view, rank);
-    attend(maps, g, a, s, early, m, &tile, &walk, &token, &rows, sums);
+    attend(maps, g, a, s, early, m, &tile, &walk, &of_run, &token, &rows, sums);
     leave_sums(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
     barrier_of_blocks(g->splits);
     join_parts(g, s, m, &tile, &token, rank);

@@ -8,6 +8,8 @@
 
 /* Of a block: warps, rows (queries x heads), keys of a warp at a time; blocks that share a tile's keys at most. */
 enum { DECODE_WARPS = 4, DECODE_ROWS = 16, DECODE_KEYS = 16, DECODE_SPLITS = 16 };
+/* Of so many queries at most keys are asked for before the launches in front have ended: two of a lane. */
+enum { DECODE_EARLY = 64 };
 /* Rows of sums in shared memory are that many floats longer than values are wide, so that lanes write to different banks. */
 enum { DECODE_PAD = 4 };
 /* Shared memory for the key and the value of a token that the kernel writes itself, half of it each. */
@@ -32,9 +34,10 @@ typedef struct attention_decode_arguments {
     attention_blocks blocks;
     int32_t splits;               /* blocks of a cluster */
     int32_t parts;                /* blocks, by heads, of the heads that share k and v */
+    int32_t bunches;              /* of queries of a batch that are taken together */
     int32_t queries;              /* taken together, with all heads that share k and v; 1 where queries have rows or positions */
     int32_t turns_queries;        /* of a token that the kernel writes, on the device alone: its queries are a part of it, else operand q */
-    int32_t early;                /* there is one query, whose row, position and table are there before the launches in front have ended, which write its own slot of the caches at most */
+    int32_t early;                /* rows and positions, in i64, and the table are there before the launches in front have ended, which write the slots of these queries at most of the caches */
 } attention_decode_arguments;
 
 /* What each block of an entry that writes its token reads, side by side in the order in which it is wanted: each line of arguments that is read first is a miss, which a token alone has nothing to hide behind. The

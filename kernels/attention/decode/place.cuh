@@ -24,6 +24,8 @@ enum { MOST_BUNCHES = ROWS / 8, MOST_SUMS = 256 / 16 * MOST_BUNCHES, MOST_KEPT =
 
 INLINE int bunches(const decode_shape s) { return s.rows / 8; }
 INLINE int keeps_q(const decode_shape s) { return s.rows == 8 && s.width <= 128; }
+/* Each warp brings all of q into its own registers, from memory. */
+INLINE int takes_q(const decode_shape s) { return keeps_q(s) && !s.codes && !s.writes; }
 INLINE int key_bytes(const decode_shape s) { return KEYS * (s.codes ? DECODE_ROW_BYTES(s.codes) : s.width * 2); }
 INLINE int stage_bytes(const decode_shape s) { return s.codes ? 2 * key_bytes(s) : KEYS * (s.width + s.value_width) * 2; }
 INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYTES : 0; }
@@ -59,6 +61,74 @@ INLINE attention_slot early_slot_at(const attention_arguments *p, int row, int s
     return at;
 }
 
+/* ---- the tokens of a run, while nothing may be written ---- */
+
+/* Whose and which a token is. */
+typedef struct token_number { int64_t row, position; } token_number;
+
+/* Of queries lane and lane + 32; row -1: there is none. Asked for at once. */
+typedef struct decode_numbers { token_number of[DECODE_EARLY / 32]; } decode_numbers;
+
+INLINE decode_numbers numbers_of_lane(const attention_arguments *p) {
+    decode_numbers numbers;
+#pragma unroll
+    for (int i = 0; i < DECODE_EARLY / 32; i++) {
+        const int query = (int)threadIdx.x % 32 + 32 * i;
+        numbers.of[i] = (token_number){-1, 0};
+        if (query < (int)p->queries) numbers.of[i] = (token_number){((const int64_t *)p->row.data)[query * p->row_step], ((const int64_t *)p->position.data)[query * p->position_step]};
+    }
+    return numbers;
+}
+
+/* By a warp: the number of a query, the same for all lanes. */
+INLINE token_number number_of_query(const decode_numbers *numbers, int query) {
+    const token_number *of = &numbers->of[0], *far = &numbers->of[1];
+    return (token_number){__shfl_sync(0xffffffff, query < 32 ? of->row : far->row, query % 32), __shfl_sync(0xffffffff, query < 32 ? of->position : far->position, query % 32)};
+}
+
+/* Is there nothing to complain of in the row and the position of a query? */
+INLINE bool is_good_query(const attention_arguments *p, int64_t row, int64_t position) {
+    const int64_t room = p->page != 0 ? p->keys : INT64_MAX, of_mask = p->mask_keys > 0 ? p->mask_keys : room, of_bias = p->bias_keys > 0 ? p->bias_keys : room;
+    return row >= -1 && row < p->cache_rows && position < room && position < of_mask && position < of_bias;
+}
+
+/* By a warp: may its keys be asked for early? It and its place are there, as nothing may be complained of yet, and all positions are counted in 32 bits. */
+INLINE bool is_early_query(const attention_arguments *p, const decode_numbers *numbers, token_number number) {
+    return __all_sync(0xffffffff, is_good_query(p, number.row, number.position) && numbers->of[0].position < INT32_MAX && numbers->of[1].position < INT32_MAX);
+}
+
+/* What it sees, as view_from says. */
+INLINE attention_view early_view(const attention_arguments *p, token_number number) {
+    const int slots = (int)p->keys, window = (int)min(p->window, (int64_t)INT32_MAX), position = (int)max(number.position, (int64_t)-1), end = position + 1;
+    const int begin = max(window > 0 && position >= window ? end - window : 0, end - slots);
+    if (number.row < 0) return (attention_view){0, 0, 0, -1};
+    return (attention_view){begin < slots ? begin : begin % slots, end - begin, begin, (int)number.row};
+}
+
+/* The blocks of 16 slots into which launches in front write the tokens of queries lane and lane + 32; row -1: none. */
+typedef struct decode_written { attention_slot at[DECODE_EARLY / 32]; } decode_written;
+
+INLINE decode_written written_by_run(const attention_arguments *p, const decode_numbers *numbers) {
+    decode_written written;
+#pragma unroll
+    for (int i = 0; i < DECODE_EARLY / 32; i++) {
+        const token_number number = numbers->of[i];
+        const int slots = (int)p->keys, position = (int)number.position;
+        written.at[i] = (attention_slot){-1, 0};
+        if (number.row >= 0 && number.row < p->cache_rows && position >= 0 && (p->page == 0 || position < slots)) written.at[i] = early_slot_at(p, (int)number.row, position < slots ? position : position % slots);
+        written.at[i].slot = written.at[i].slot / KEYS * KEYS;
+    }
+    return written;
+}
+
+/* By a warp: has a block of 16 slots, the same for all lanes, a token of the run's? */
+INLINE bool is_written(const decode_written *written, attention_slot at) {
+    bool is = false;
+#pragma unroll
+    for (int i = 0; i < DECODE_EARLY / 32; i++) is = is || (written->at[i].row == at.row && written->at[i].slot == at.slot);
+    return __any_sync(0xffffffff, is);
+}
+
 /* ---- rows ---- */
 
 /* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees, by see_tile. */
@@ -77,13 +147,14 @@ INLINE attention_view view_of_queries(const attention_arguments *p, int batch, i
     return from;
 }
 
-INLINE decode_tile tile_at(const attention_decode_arguments *g, int index) {
+/* bunch: of all queries of all batches; part: of all heads. Divisions are for calls that have several batches, or parts. */
+INLINE decode_tile tile_at(const attention_decode_arguments *g, int bunch, int of_heads) {
     const attention_arguments *p = &g->call;
-    int shared = (int)p->shared_heads, groups = (int)p->heads / shared, bunches = ((int)p->queries + g->queries - 1) / g->queries, part = index % g->parts;
+    const int shared = (int)p->shared_heads, group = g->parts == 1 ? of_heads : of_heads / g->parts, part = of_heads - group * g->parts;
     decode_tile tile;
-    tile.group = index / g->parts % groups;
-    tile.first_query = index / g->parts / groups % bunches * g->queries;
-    tile.batch = index / g->parts / groups / bunches;
+    tile.group = group;
+    tile.batch = p->batches == 1 ? 0 : bunch / g->bunches;
+    tile.first_query = (bunch - tile.batch * g->bunches) * g->queries;
     tile.heads = min(shared - part * ROWS, ROWS);
     tile.first_head = tile.group * shared + part * ROWS;
     int queries = min(g->queries, (int)p->queries - tile.first_query);

@@ -78,6 +78,18 @@ INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, de
     }
 }
 
+/* Where the row of q lies that is a lane's column of products, of 8 rows at most; 0: there is none. */
+INLINE uint64_t q_of_lane(const attention_decode_arguments *g, const decode_tile *tile) {
+    const int row = (int)threadIdx.x % 32 / 4;
+    return row < tile->rows ? q_of_row(&g->call, tile, row) : 0;
+}
+
+/* Operands of all steps of products, by each warp for itself. */
+INLINE void take_q(const attention_decode_arguments *g, const decode_shape s, uint64_t q, uint2 *kept) {
+#pragma unroll
+    for (int step = 0; step < s.width / 16; step++) kept[step] = make_uint2(q_pair(g, s, q, step, 0), q_pair(g, s, q, step, 1));
+}
+
 INLINE uint2 q_at(const decode_shape s, uint32_t q, int n, int step) {
     const float2 pairs = ld_shared_f32x2(q + (n * (s.width / 16) + step) * Q_BYTES + threadIdx.x % 32 * 8);
     return make_uint2(__float_as_uint(pairs.x), __float_as_uint(pairs.y));

@@ -12,7 +12,6 @@
 #include "kernels/gpu/ptx/tma.cuh"
 
 /* Whose and which the token is: both loaded at once, as the host sees to it that they are i64. */
-typedef struct token_number { int64_t row, position; } token_number;
 INLINE token_number number_of_token(const attention_arguments *p) { return (token_number){*(const int64_t *)p->row.data, *(const int64_t *)p->position.data}; }
 
 /* Where it goes; a row below 0: nowhere. */

@@ -16,6 +16,13 @@ PTX uint32_t cluster_blocks(void) {
     return blocks;
 }
 
+/* The number of the cluster along x of the grid. */
+PTX uint32_t cluster_number(void) {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(number));
+    return number;
+}
+
 /* The same place in the shared memory of block rank of the cluster. */
 PTX uint32_t cluster_map(uint32_t address, uint32_t rank) {
     uint32_t mapped;
