@@ -469,7 +469,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
  *     norm=OP        operand 0, or what it is quantised from, and of cache_update keys and queries, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
- *     ascending=I,.. the integers of these operands ascend
+ *     ascending=I,.. the numbers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
  *     choice=I:X,..  each element of operand I is one of these numbers, nan and inf among them; beyond its format they are the largest or lowest there is
  *     column=I:C:X,.. the same of column C of operand I alone, behind what else is said of it

@@ -21,8 +21,16 @@ bool block_is_whole(const block *b) {
 }
 
 static int by_value(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+static void sort(dw_tensor *t, int64_t count) {
+    double *values = malloc((size_t)(count + 1) * sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = num_load(t->format, t->data, i);
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    for (int64_t i = 0; i < count; i++) num_store(t->format, t->data, i, values[i], isfinite(values[i]) != 0);
+    free(values);
 }
 
 /* The elements that operand 0 is quantised from, as they are in the format of plain. */
@@ -67,10 +75,7 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
         kernel_case_element(c, index, seed, i, t->rank > 0 ? t->dims[t->rank - 1] : 1, &value);
         num_store(t->format, t->data, i, value, isfinite(value) != 0);
     }
-    if (c->ascending >> index & 1) {
-        assert_int_equal(t->format, DW_FORMAT_i32);
-        qsort(t->data, (size_t)count, sizeof(int32_t), by_value);
-    }
+    if (c->ascending >> index & 1) sort(t, count);
 }
 
 /* The same elements with the gaps that the line asks for. */
