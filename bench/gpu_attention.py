@@ -1,12 +1,15 @@
 """Attention alone on an NVIDIA GPU: Deepwell beside PyTorch's scaled_dot_product_attention.
 
     python bench/gpu_attention.py [--rounds 9] [--only decode]
+    python bench/gpu_attention.py --errors
 
 Both sides are CUDA graphs of calls over three sets of inputs, replayed in turns; the median is reported, with TFLOP/s of the pairs that are seen (4 d for each) or,
-for one query, GB/s of keys and values. Errors are the largest difference beside the largest value, against fp32. Needs torch with CUDA and the deepwell package.
+for one query, GB/s of keys and values. Errors are the largest difference beside the largest value, against fp32. --errors: errors of both against fp64 of the same inputs, for inputs that are hard, causal but with a mask.
+Needs torch with CUDA and the deepwell package.
 """
 import argparse
 import functools
+import math
 import statistics
 
 import torch
@@ -24,8 +27,16 @@ CASES = [
     ("prefill", 2, 16, 16, 8192, 8192, 128, True, torch.bfloat16),
     ("prefill", 2, 16, 16, 8192, 8192, 128, False, torch.bfloat16),
     ("prefill", 4, 8, 8, 2048, 2048, 256, True, torch.bfloat16),
-    ("prefill", 1, 12, 12, 512, 512, 64, True, torch.float32),
-    ("prefill", 1, 32, 8, 2048, 2048, 128, True, torch.float32),
+    ("f32", 1, 12, 12, 512, 512, 64, True, torch.float32),
+    ("f32", 1, 32, 8, 2048, 2048, 128, True, torch.float32),
+    ("f32", 1, 32, 32, 2048, 2048, 128, True, torch.float32),
+    ("f32", 8, 16, 16, 512, 512, 64, True, torch.float32),
+    ("f32", 4, 16, 16, 2048, 2048, 64, True, torch.float32),
+    ("f32", 4, 16, 16, 2048, 2048, 64, False, torch.float32),
+    ("f32", 1, 8, 8, 8192, 8192, 64, True, torch.float32),
+    ("f32", 1, 8, 8, 8192, 8192, 64, False, torch.float32),
+    ("f32", 2, 16, 16, 4096, 4096, 128, True, torch.float32),
+    ("f32", 2, 16, 16, 4096, 4096, 128, False, torch.float32),
     ("decode", 1, 32, 32, 1, 16384, 128, False, torch.bfloat16),
     ("decode", 64, 32, 32, 1, 4096, 128, False, torch.bfloat16),
     ("decode", 16, 32, 8, 1, 4096, 128, False, torch.bfloat16),
@@ -41,8 +52,8 @@ class Attention(torch.nn.Module):
         super().__init__()
         self.options = dict(is_causal=causal, enable_gqa=grouped)
 
-    def forward(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, **self.options)
+    def forward(self, q, k, v, mask=None):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **self.options)
 
 
 def measure(case, rounds):
@@ -70,14 +81,83 @@ def measure(case, rounds):
           f"{us['torch'] / us['deepwell']:.2f}x", flush=True)
 
 
+def exact(q, k, v, causal, mask):
+    """The op's result in fp64: a hidden key is not seen, whatever it holds, and a row that sees none is 0."""
+    q, k, v = (x.double() for x in (q, k, v))
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+    if causal:
+        seen = seen.tril()
+    if mask is not None:
+        seen = seen & mask
+    scores = (q @ k.mT / math.sqrt(q.shape[3])).masked_fill(~seen, -math.inf)
+    weights = torch.where((scores == -math.inf).all(-1, keepdim=True), 0, torch.softmax(scores, -1))
+    sums = weights @ v.nan_to_num(0)
+    return torch.where((weights > 0).double() @ v.isnan().double() > 0, math.nan, sums)
+
+
+def growing(step, q, k):
+    """Keys whose largest score, in powers of 2, grows by step with each 64 of them, from 0 on."""
+    place = torch.arange(k.shape[2], device=k.device) // 64
+    k[..., 0] = (place * step * math.log(2) * math.sqrt(k.shape[3])).to(k.dtype)
+    q[..., 0] = 1
+    k[..., 1:] /= 8
+
+
+def hard(name, q, k, v):
+    """The inputs of a case of --errors, and its mask."""
+    mask = None
+    if name == "large":
+        q *= 8
+        k *= 8
+    elif name == "masked rows":
+        mask = torch.rand(q.shape[2], k.shape[2], device=q.device) < 0.5
+        mask[::7] = False
+    elif name == "NaN in a key":
+        k[:, :, 300, 3] = math.nan
+    elif name == "inf in a key":
+        k[:, :, 300, 3] = math.inf
+    elif name == "NaN in a value":
+        v[:, :, 300, 3] = math.nan
+    elif name.startswith("growing"):
+        growing(float(name.split()[1]), q, k)
+    return mask
+
+
+HARD = ("random", "large", "growing 7.9", "growing 8.1", "masked rows", "NaN in a key", "inf in a key", "NaN in a value")
+
+
+def compare(name, width, dtype, device):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, 4, 1024, width, device=device).to(dtype) for _ in range(3))
+    mask = hard(name, q, k, v)
+    module = Attention(mask is None, False).eval()
+    want = exact(q, k, v, mask is None, mask)
+    line = f"{name:15s} width {width:3d} {str(dtype)[6:]:8s}"
+    for side, call in (("torch", module), ("deepwell", deepwell.optimize(module, strict=True))):
+        got = (call(q, k, v) if mask is None else call(q, k, v, mask)).double()
+        both = want.isfinite() & got.isfinite()
+        difference, wrong = (got - want)[both], int((want.isnan() != got.isnan()).any(-1).sum())
+        line += f"   {side} largest {difference.abs().max().item() / want[both].abs().max().item():.1e} rms {(difference.square().mean() / want[both].square().mean()).sqrt().item():.1e}"
+        line += f" rows NaN {int(got.isnan().any(-1).sum())}, not as they should be {wrong}"
+    print(line, flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", help="prefill or decode")
+    parser.add_argument("--only", help="prefill, f32 or decode")
+    parser.add_argument("--errors", action="store_true", help="errors alone, against fp64; without a GPU those of the CPU")
     arguments = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, deepwell {deepwell.__version__}")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}, deepwell {deepwell.__version__}")
     torch.backends.cuda.matmul.allow_tf32 = False
     with torch.no_grad():
+        if arguments.errors:
+            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                for width in (64, 128):
+                    for name in HARD:
+                        compare(name, width, dtype, device)
+            return
         for case in CASES:
             if arguments.only in (None, case[0]):
                 measure(case, arguments.rounds)
