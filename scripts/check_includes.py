@@ -100,6 +100,7 @@ ROOMS = {
         "cpu": "",
         "plain": "",
         "splitkv": "plain",
+        "tf32x3": "plain",
         "tile": "plain",
         "wgmma": "plain",
         "tcgen05": "plain",

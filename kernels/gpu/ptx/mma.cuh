@@ -15,4 +15,11 @@
 PTX_MMA(mma_bf16, "bf16")
 PTX_MMA(mma_f16, "f16")
 
+/* The same of tf32, "Matrix Fragments for mma.m16n8k8", which are fp32 of which the last 13 bits are not read: a [16,8], b [8,8]^T; of a rows g and g + 8 in turn, k t (a[0], a[1]) and 4 further (a[2], a[3]); of b column g, the same k. */
+PTX void mma_tf32(float *d, const uint32_t *a, uint32_t b_low, uint32_t b_high) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
+}
+
 #endif
