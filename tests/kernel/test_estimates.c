@@ -258,7 +258,7 @@ static const measured_line library_products[] = {
     {"matmul bf16[512,3072] bf16[768,3072] bf16[768] bf16[512,768] bt=true post=bias,add", 9.0},
 };
 
-/* Which way took the shorter run on an H200 that has the library: BERT-base, BERT-large, GPT-2 with 16 texts by tiles, ViT-large with one image by cuBLASLt; of weights of 8 bits in graphs of such
+/* Which way took the shorter run on an H200 that has the library: BERT-base, BERT-large, GPT-2 with 16 texts by tiles, Llama-1B with 4 and 16 texts by panels one after another, ViT-large with one image by cuBLASLt; of weights of 8 bits in graphs of such
  * calls (bench/results/h200/decoded.md). */
 typedef struct picked_line { const char *line, *way; } picked_line;
 
@@ -271,6 +271,9 @@ static const picked_line picks[] = {
     {"matmul bf16[128,4096] bf16[1024,4096] bf16[1024] bf16[128,1024] bt=true post=bias,add", "cuda_matmul_wgmma"},
     {"matmul bf16[16,768] bf16[2304,768] bf16[2304] bt=true post=bias", "cuda_matmul_skinny"},
     {"matmul bf16[16,3072] bf16[768,3072] bf16[768] bf16[16,768] bt=true post=bias,add", "cuda_matmul_skinny"},
+    {"matmul bf16[16,2048] bf16[16384,2048] bt=true post=swiglu to=bf16", "cuda_matmul_skinny"},
+    {"matmul bf16[4,8192] bf16[2048,8192] bf16[4,2048] bt=true post=add to=bf16", "cuda_matmul_skinny"},
+    {"matmul bf16[16,4096] bf16[28672,4096] bt=true post=swiglu to=bf16", "cuda_matmul_wgmma"},
     {"matmul bf16[197,1024] bf16[1024,1024] bf16[1024] bf16[197,1024] bt=true post=bias,add", "cuda_matmul_cublaslt"},
     {"matmul bf16[197,4096] bf16[1024,4096] bf16[1024] bf16[197,1024] bt=true post=bias,add", "cuda_matmul_cublaslt"},
     {"matmul fp8_row[128,1024] fp8_row[1024,1024] bt=true to=bf16", "cuda_matmul_wgmma"},

@@ -11,20 +11,22 @@ import tempfile
 
 BUILD = os.environ["DEEPWELL_BUILD"]
 IMAGES = os.path.join(BUILD, "images")
-WIDTH = 256
+WIDTH, LONG = 256, 3200
 STEP = f"""graph step
   input x bf16[2,{WIDTH}]
   param gain bf16[{WIDTH}]
-  param w bf16[{WIDTH},{WIDTH}]
+  param up bf16[{LONG},{WIDTH}]
+  param down bf16[{WIDTH},{LONG}]
   %1 = softmax x {{axis=1}}
   %2 = layer_norm %1, gain {{eps=1e-5}}
-  %3 = matmul %2, w {{bt=true}}
-  %4 = exp %3
-  %5 = softmax %4 {{axis=1}}
-  output y %5
+  %3 = matmul %2, up {{bt=true}}
+  %4 = matmul %3, down {{bt=true}}
+  %5 = exp %4
+  %6 = softmax %5 {{axis=1}}
+  output y %6
   output n %2
 """
-KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_panel", "matmul_panel_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
+KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_panel", "matmul_panel_bf16_m8"), ("matmul_panels", "matmul_panels_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
 WAIT = re.compile(r"griddepcontrol\.wait\s*;")
 
 spec = importlib.util.spec_from_file_location("run", os.path.join(os.path.dirname(__file__), "mutants", "run.py"))
@@ -60,7 +62,7 @@ if not os.path.exists(os.path.join(IMAGES, "norm_rows.fatbin")):
 with tempfile.TemporaryDirectory() as folder:
     with open(f"{folder}/step.txt", "w") as file:
         file.write(STEP)
-    write_safetensors(f"{folder}/w.safetensors", {"gain": [WIDTH], "w": [WIDTH, WIDTH]})
+    write_safetensors(f"{folder}/w.safetensors", {"gain": [WIDTH], "up": [LONG, WIDTH], "down": [WIDTH, LONG]})
     write_safetensors(f"{folder}/x.safetensors", {"x": [2, WIDTH]})
     done = run(folder, "")
     assert done.returncode == 0, done.stderr

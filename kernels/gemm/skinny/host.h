@@ -50,5 +50,8 @@ dw_status ring_codes_launch(const kernel_run *run, kernel_launcher *launcher);
 bool panel_takes(const kernel_run *run);
 double panel_seconds(const kernel_run *run);
 dw_status panel_launch(const kernel_run *run, kernel_launcher *launcher);
+bool panels_takes(const kernel_run *run);
+double panels_seconds(const kernel_run *run);
+dw_status panels_launch(const kernel_run *run, kernel_launcher *launcher);
 
 #endif

@@ -13,7 +13,6 @@
 
 #include "kernels/gemm/skinny/panel.h"
 #include "kernels/gemm/skinny/skinny.cuh"
-#include "kernels/gpu/ptx/lines.cuh"
 
 /* first: of the block's panels; panel: the warp's, which may be none; from, to: the warp's steps of k. */
 typedef struct panel_place { int first, panel, from, to; } panel_place;
@@ -59,10 +58,10 @@ INLINE void load_panel(const panel_arguments *p, const panel_place *at, uint32_t
 
 /* ---- a ---- */
 
-/* A step of it, of this lane's rows lane / 4 and 8 further: 16 bytes lane % 4 of either half of 128. */
+/* A step of it, of this lane's rows lane / 4 and 8 further: 16 bytes lane % 4 of either half of 128; zeros from step `to` on. */
 typedef struct panel_units { uint4 of[2][2]; } panel_units;
 
-INLINE panel_units load_units(const skinny_arguments *g, const panel_place *at, const int tiles, int step) {
+INLINE panel_units load_units(const skinny_arguments *g, const int tiles, int step, int to) {
     panel_units x;
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -71,12 +70,25 @@ INLINE panel_units load_units(const skinny_arguments *g, const panel_place *at, 
         for (int i = 0; i < 2; i++) {
             const int unit = step * 8 + i * 4 + lane % 4;
             x.of[tile][i] = make_uint4(0, 0, 0, 0);
-            if (step < at->to && unit * 8 < g->k) x.of[tile][i] = *(const uint4 *)(g->a.data + min(tile * 8 + lane / 4, g->m - 1) * g->a.row_bytes + unit * 16);
+            if (step < to && unit * 8 < g->k) x.of[tile][i] = *(const uint4 *)(g->a.data + min(tile * 8 + lane / 4, g->m - 1) * g->a.row_bytes + unit * 16);
         }
     return x;
 }
 
 /* ---- products ---- */
+
+/* A step of a panel out of shared memory: of rows lane / 4 and 8 further 16 bytes lane % 4 of either half of 128. part: where this lane's first unit lies in a step. */
+INLINE uint32_t panel_part(void) {
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4;
+    return row * 128 + (lane % 4 ^ swizzle(row)) * 16;
+}
+INLINE void read_step(uint32_t from, uint32_t part, uint4 low[2], uint4 high[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        low[i] = ld_shared_u32x4(from + (i == 0 ? part : part ^ 64));
+        high[i] = ld_shared_u32x4(from + (i == 0 ? part : part ^ 64) + 1024);
+    }
+}
 
 /* A step: rows lane / 4 of b's panel (low) and 8 further (high). */
 INLINE void multiply_units(const int weights, const int tiles, const uint4 low[2], const uint4 high[2], const panel_units *x, float sums[][4]) {
@@ -136,8 +148,7 @@ INLINE bool is_early_step(const matmul_epilogue *e, const int s) { return s < e-
 
 INLINE float panel_operand(const matmul_step *step, int row, int col) { return load_operand(step, (step->step == MATMUL_POST_bias ? 0 : row) * step->row_stride + col * step->col_stride); }
 
-INLINE float2 load_early_operands(const panel_arguments *p, const panel_result *r) {
-    const matmul_epilogue *e = &p->product.epilogue;
+INLINE float2 load_early_operands(const matmul_epilogue *e, const panel_result *r) {
     float2 early = {0, 0};
     if (r->is_there && is_early_step(e, 0)) early.x = panel_operand(&e->steps[0], r->row, r->col);
     if (r->is_there && is_early_step(e, 1)) early.y = panel_operand(&e->steps[1], r->row, r->col);
@@ -145,8 +156,7 @@ INLINE float2 load_early_operands(const panel_arguments *p, const panel_result *
 }
 
 /* u: the sum of the column half further on, where a step halves. is_first: early's operands are the result's. */
-INLINE void finish_result(const panel_arguments *p, float2 early, bool is_first, float y, float u, const panel_result *r) {
-    const matmul_epilogue *e = &p->product.epilogue;
+INLINE void finish_result(const matmul_epilogue *e, float2 early, bool is_first, float y, float u, const panel_result *r) {
     const bool halves = e->halving >= 0;
     y = with_factors(e, y, 1, r->row, r->col);
     if (halves) u = with_factors(e, u, 1, r->row, r->col + e->half);
@@ -166,39 +176,39 @@ INLINE void finish_result(const panel_arguments *p, float2 early, bool is_first,
     store_result(e, y, r->row, r->col);
 }
 
+/* alpha, and where it lies in memory. */
+INLINE float factor_of_all(const matmul_epilogue *e) {
+    float all = e->alpha;
+    for (int i = 0; i < 2; i++)
+        if (e->alpha_at[i] != 0) all *= *(const float *)e->alpha_at[i];
+    return all;
+}
+
 /* ---- all of it ---- */
 
 INLINE void matmul_panel(const panel_arguments *p, const int weights, const int tiles) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const skinny_arguments *g = &p->product;
     const panel_place at = panel_place_of(p);
-    const uint32_t lane = threadIdx.x % 32, base = shared_address(shared), own = base + threadIdx.x / 32 * p->warp_bytes, row = lane / 4, part = row * 128 + (lane % 4 ^ swizzle(row)) * 16;
+    const uint32_t base = shared_address(shared), own = base + threadIdx.x / 32 * p->warp_bytes, part = panel_part();
     const uint64_t policy = policy_first();
     grid_release();
     if (!g->b_is_constant) grid_wait();
     load_panel(p, &at, own, policy);
-    touch_lines(p, sizeof *p);
     if (g->b_is_constant) grid_wait();
-    panel_units now = load_units(g, &at, tiles, at.from), next = load_units(g, &at, tiles, at.from + 1);
+    panel_units now = load_units(g, tiles, at.from, at.to), next = load_units(g, tiles, at.from + 1, at.to);
     panel_result result = result_at(p, &at, (int)threadIdx.x);
-    const float2 early = load_early_operands(p, &result);
-    float all = g->epilogue.alpha;
-    for (int i = 0; i < 2; i++)
-        if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
+    const float2 early = load_early_operands(&g->epilogue, &result);
+    const float all = factor_of_all(&g->epilogue);
     float sums[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll 1
     for (int step = at.from; step < at.to; step++) {
-        const panel_units later = load_units(g, &at, tiles, step + 2);
+        const panel_units later = load_units(g, tiles, step + 2, at.to);
         uint4 low[2], high[2];
         cp_async_wait(PANEL_STEPS - 1);
         cp_async_commit();        /* a group of none: the next wait is for the next step */
         __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32_t from = own + (step - at.from) * PANEL_STEP_BYTES + (i == 0 ? part : part ^ 64);
-            low[i] = ld_shared_u32x4(from);
-            high[i] = ld_shared_u32x4(from + 1024);
-        }
+        read_step(own + (step - at.from) * PANEL_STEP_BYTES, part, low, high);
         multiply_units(weights, tiles, low, high, &now, sums);
         now = next;
         next = later;
@@ -210,7 +220,7 @@ INLINE void matmul_panel(const panel_arguments *p, const int weights, const int 
     for (int i = threadIdx.x; result.row < g->m; i += PANEL_WARPS * 32, result = result_at(p, &at, i)) {
         if (!result.is_there) continue;
         const float y = sum_of_warps(p, base, &result, result.place), u = g->epilogue.halving >= 0 ? sum_of_warps(p, base, &result, result.place + 8) : 0;
-        finish_result(p, early, i == (int)threadIdx.x, all * y, all * u, &result);
+        finish_result(&g->epilogue, early, i == (int)threadIdx.x, all * y, all * u, &result);
     }
 }
 

@@ -13,7 +13,6 @@
 
 #include "kernels/gpu/pipe/ring.cuh"
 #include "kernels/gpu/ptx/bulk.cuh"
-#include "kernels/gpu/ptx/lines.cuh"
 #include "kernels/gemm/skinny/ring.h"
 #include "kernels/gemm/skinny/skinny.cuh"
 
@@ -186,7 +185,6 @@ INLINE void matmul_ring(const ring_arguments *r, const int weights) {
     ring_open(r, &p);
     if (g->b_is_constant) fill_ring(r, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
-    touch_lines(r, sizeof *r);
     grid_wait();
     if (!g->b_is_constant) fill_ring(r, &p, policy, &ahead);
     if (has_norm(g)) normalise_row(g, &columns);

@@ -406,12 +406,6 @@ INLINE float multiply_long_rows(const ring_codes_arguments *c, const ring_place 
 
 /* ---- all of it ---- */
 
-/* The line behind the ring's, too. */
-INLINE void touch_codes_arguments(const ring_codes_arguments *c) {
-    touch_lines(&c->ring, sizeof c->ring);
-    asm volatile("" ::"r"(c->at));
-}
-
 /* Of the warp's first rows. */
 INLINE void load_first_scales(const ring_codes_arguments *c, const int whole, const ring_place *p, codes_scales scales[2]) {
     const skinny_arguments *g = &c->ring.product;
@@ -441,7 +435,6 @@ INLINE void matmul_ring_codes(const ring_codes_arguments *c, const int whole) {
         load_first_scales(c, whole, &p, scales);
     }
     if (has_norm(g)) columns = load_columns(g);
-    touch_codes_arguments(c);
     grid_wait();
     if (!g->b_is_constant) {
         fill_stages(c, whole, &p, s.policy, &s.ahead);

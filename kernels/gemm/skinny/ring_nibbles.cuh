@@ -274,7 +274,6 @@ INLINE void matmul_nibbles(const nibbles_arguments *n, const codes_shape s) {
     ring_open(r, &p);
     if (g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     if (has_norm(g)) columns = load_columns(g);
-    touch_lines(r, sizeof *r);
     grid_wait();
     if (!g->b_is_constant) fill_stages(n, s, &p, policy, &ahead);
     ring_early early = ring_load_early(r, &p, lane);
