@@ -11,6 +11,7 @@ typedef struct fake_cuda_control {
     int major, minor, units, version;
     size_t memory_bytes;
     int fail_at;                  /* this call, counted from 1, fails with CUDA_UNKNOWN; 0: none */
+    int lost_at;                  /* from this call on all fail with it, as when a kernel's fault takes the context; 0: none */
     int calls;                    /* so far */
     int launches;                 /* of kernels, in graphs or not */
     void *stream;                 /* where the last graph was launched */

@@ -23,6 +23,7 @@ fake_cuda_control fake_cuda = {.name = "NVIDIA A100-SXM4-80GB", .major = 8, .min
     do {                                                                                             \
         if (fake_cuda.calls < FAKE_CUDA_LOG) fake_cuda.log[fake_cuda.calls] = name;                  \
         if (++fake_cuda.calls == fake_cuda.fail_at) return CUDA_UNKNOWN;                             \
+        if (fake_cuda.lost_at > 0 && fake_cuda.calls >= fake_cuda.lost_at) return CUDA_UNKNOWN;      \
     } while (0)
 
 /* ---- threads of a block, as coroutines ---- */

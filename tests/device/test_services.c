@@ -351,6 +351,58 @@ static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
     dw_context_destroy(context);
 }
 
+/* A context that is lost ends all texts with what the driver says, whichever call is the first to fail, and those that are asked for later. */
+static void a_lost_context_ends_all_texts_with_its_words(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    const int64_t ids[] = {1, 2, 3};
+    int behind = 0;
+    for (bool any = true; any;) {
+        dw_model *model = open_model(context, ALL, DEVICE_NAME);
+        dw_event events[16];
+        dw_service *service;
+        uint64_t request;
+        int busy = 1, ended = 0, asked = 2;
+        any = false;
+        assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service));
+        for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i}, &request));
+        begin_log();
+        fake->lost_at = ++behind;
+        for (int steps = 0; ended < asked && steps < 200; steps++) {
+            if (dw_service_step(context, service, &busy) != DW_OK) fail_msg("call %d: %s", behind, dw_context_error(context));
+            for (int i = dw_service_poll(service, events, COUNT_OF(events)); i-- > 0;) {
+                ended += events[i].end != DW_END_NONE;
+                if (events[i].end != DW_END_FAULT) continue;
+                assert_non_null(strstr(events[i].message, "CUDA_ERROR_UNKNOWN"));
+                any = true;
+            }
+            if (ended == 2 && asked == 2 && any && dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 2}, &request) == DW_OK) asked++;
+        }
+        assert_int_equal(ended, asked);
+        dw_service_destroy(service);
+        dw_model_destroy(model);
+        fake->lost_at = 0;
+        fake->live = 0;               /* what a lost context had is not given back */
+    }
+    assert_true(behind > 20);
+    dw_context_destroy(context);
+}
+
+/* Of a GPU whose memory the largest run alone takes, other rows or caches would not help. */
+static void runs_without_room_are_refused(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_service *service;
+    const size_t before = fake->memory_bytes;
+    dw_model *model = open_model(context, SHORT, DEVICE_NAME);
+    fake->memory_bytes = 20000;
+    test_assert_fails(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 4096, .context = 4096, .page_tokens = 64, .cache_bytes = 1 << 16}, &service), DW_LIMIT, "take fewer tokens of a run");
+    fake->memory_bytes = before;
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
@@ -361,6 +413,7 @@ int main(void) {
         cmocka_unit_test(prompts_have_a_size_of_their_own),
         cmocka_unit_test(a_fault_in_a_prompts_turn_ends_its_text),
         cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
+        cmocka_unit_test(a_lost_context_ends_all_texts_with_its_words), cmocka_unit_test(runs_without_room_are_refused),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }
