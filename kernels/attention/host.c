@@ -106,6 +106,12 @@ int64_t attention_rows(const op_call *call) {
     return table != NULL ? table->dims[0] : call->in[ATTENTION_K]->dims[0];
 }
 
+double attention_texts_of(const op_call *call, int64_t queries) {
+    const int64_t tokens = call->in[ATTENTION_Q]->dims[2];
+    if (op_operand(call, ATTENTION_ROW) == NULL || tokens < 1 || tokens > attention_rows(call)) return 1;
+    return (double)(tokens < queries ? tokens : queries);
+}
+
 bool attention_is_general(const op_call *call) {
     for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++)
         if (i < call->n_in && call->in[i] != NULL) return true;

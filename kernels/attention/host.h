@@ -21,6 +21,9 @@ const char *attention_refuses_cached(const kernel_problem *problem);
 const char *attention_refuses_uncached(const kernel_problem *problem);
 /* Keys that a row of the cache, or of the table, has room for. */
 int64_t attention_slots(const op_call *call);
+/* For estimates: texts whose keys a tile of so many queries goes over one after another. Where `row` names each query's text and there are no more queries than rows of caches, each is taken for another text's; more of them
+ * for those of one. */
+double attention_texts_of(const op_call *call, int64_t queries);
 /* Rows of the cache, or of the table. */
 int64_t attention_rows(const op_call *call);
 /* Are scores more than products times a positive scale? */

@@ -11,9 +11,9 @@ import tempfile
 
 BUILD = os.environ["DEEPWELL_BUILD"]
 IMAGES = os.path.join(BUILD, "images")
-WIDTH, LONG = 256, 3200
+ROWS, WIDTH, LONG = 16, 256, 3200
 STEP = f"""graph step
-  input x bf16[2,{WIDTH}]
+  input x bf16[{ROWS},{WIDTH}]
   param gain bf16[{WIDTH}]
   param up bf16[{LONG},{WIDTH}]
   param down bf16[{WIDTH},{LONG}]
@@ -26,7 +26,7 @@ STEP = f"""graph step
   output y %6
   output n %2
 """
-KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_panel", "matmul_panel_bf16_m8"), ("matmul_panels", "matmul_panels_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
+KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_panel", "matmul_panel_bf16_m16"), ("matmul_panels", "matmul_panels_bf16_m16"), ("pointwise_vectors", "pointwise_vectors"))
 WAIT = re.compile(r"griddepcontrol\.wait\s*;")
 
 spec = importlib.util.spec_from_file_location("run", os.path.join(os.path.dirname(__file__), "mutants", "run.py"))
@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
     with open(f"{folder}/step.txt", "w") as file:
         file.write(STEP)
     write_safetensors(f"{folder}/w.safetensors", {"gain": [WIDTH], "up": [LONG, WIDTH], "down": [WIDTH, LONG]})
-    write_safetensors(f"{folder}/x.safetensors", {"x": [2, WIDTH]})
+    write_safetensors(f"{folder}/x.safetensors", {"x": [ROWS, WIDTH]})
     done = run(folder, "")
     assert done.returncode == 0, done.stderr
     for image, entry in KERNELS:

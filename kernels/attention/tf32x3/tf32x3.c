@@ -73,7 +73,7 @@ double attention_tf32x3_seconds(const kernel_run *run) {
     const double share = chip_has(chip, CHIP_wgmma) ? HOPPER_SHARE : chip_has(chip, CHIP_tcgen05) ? BLACKWELL_SHARE : OTHER_SHARE;
     const double room = (double)e->resident * chip->units, tiles = (double)tiles_of(&run->call, e), all = (double)blocks_of(&run->call, e), waves = all > room ? all / room : 1;
     const double flops = 4.0 * queries_of(e) * e->keys * e->depth;
-    double blocks = (double)base_ceil_div(attention_slots(&run->call), e->keys);
+    double blocks = (double)base_ceil_div(attention_slots(&run->call), e->keys) * attention_texts_of(&run->call, queries_of(e));
     if (op_attr_bool(run->call.attrs, OP_ATTR_causal) && tiles > 1) blocks = blocks * (tiles + 1) / (2 * tiles);
     return 4e-6 + waves * blocks * flops / (share * chip_flops(chip, DW_FORMAT_bf16) / room);
 }

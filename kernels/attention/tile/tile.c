@@ -26,7 +26,7 @@ double attention_tile_seconds(const kernel_run *run) {
     const double share = v->dims[3] <= 64 ? NARROW_SHARE : WIDE_SHARE;
     const bool causal = op_attr_bool(run->call.attrs, OP_ATTR_causal);
     double tiles = (double)base_ceil_div(q->dims[2], TILE_QUERIES), all = tiles * (double)(q->dims[0] * q->dims[1]), waves = all > chip->units ? all / chip->units : 1;
-    double blocks = (double)base_ceil_div(attention_slots(&run->call), TILE_KEYS), flops = 2.0 * TILE_QUERIES * TILE_KEYS * (double)(k->dims[3] + v->dims[3]);
+    double blocks = (double)base_ceil_div(attention_slots(&run->call), TILE_KEYS) * attention_texts_of(&run->call, TILE_QUERIES), flops = 2.0 * TILE_QUERIES * TILE_KEYS * (double)(k->dims[3] + v->dims[3]);
     if (causal && tiles > 1) blocks = blocks * (tiles + 1) / (2 * tiles);
     return 4e-6 + waves * blocks * flops / (share * chip_flops(chip, DW_FORMAT_f32) / chip->units);
 }

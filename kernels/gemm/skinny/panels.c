@@ -37,14 +37,14 @@ bool panels_takes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || run->norm != NULL || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
-    if (!skinny_is_in_units(a) || !skinny_is_in_units(b) || b->dims[b->rank - 1] % PANEL_STEP_K != 0 || b->strides[b->rank - 2] < b->dims[b->rank - 1]) return false;
+    if (!skinny_is_in_units(a) || !skinny_is_in_units(b) || b->dims[b->rank - 1] % PANEL_STEP_K != 0 || (b->dims[b->rank - 2] > 1 && b->strides[b->rank - 2] < b->dims[b->rank - 1])) return false;
     const panels_division d = division_of(run);
     return d.stages >= 2 && d.slice >= LEAST_SLICE && d.slice <= PANEL_WARPS * PANELS_STEPS && d.each <= MOST_PANELS;
 }
 
-/* As steps of Llama-1B with 4 to 16 texts, and chains of larger products behind a norm, take an H200 (bench/results/h200/skinny.md), less what a norm behind a product takes less where it begins before the product's end. */
+/* As chains of products behind a norm take an H200, less 1 to 3 us, as in steps of Llama-1B with 4 to 16 texts (bench/results/h200/skinny.md): a norm behind a product takes less where it begins before the product's end. */
 double panels_seconds(const kernel_run *run) {
-    static const double START_US = 1.2, MEET_US = 1.2, PANEL_US = 1.65, STEP_US = 0.024;
+    static const double START_US = 1.2, MEET_US = 3.9, PANEL_US = 1.65, STEP_US = 0.024;
     const panels_division d = division_of(run);
     const dw_tensor *b = run->call.in[1], *out = run->call.out[0];
     const double bytes = (double)op_tensor_count(b) * 2 + (double)op_tensor_count(out) * dw_format_bits(out->format) / 8;
@@ -68,7 +68,7 @@ dw_status panels_launch(const kernel_run *run, kernel_launcher *launcher) {
     p->slice = d.slice;
     p->stages = d.stages;
     launch.maps[launch.map_count] = (kernel_map){.operand = 1, .type = KERNEL_MAP_BF16, .rank = 3, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
-                                                 .dims = {PANEL_STEP_K, (uint64_t)g->n, (uint64_t)(g->k / PANEL_STEP_K)}, .strides = {(uint64_t)b->strides[b->rank - 2] * 2, PANEL_STEP_K * 2},
+                                                 .dims = {PANEL_STEP_K, (uint64_t)g->n, (uint64_t)(g->k / PANEL_STEP_K)}, .strides = {(uint64_t)(g->n > 1 ? b->strides[b->rank - 2] : g->k) * 2, PANEL_STEP_K * 2},
                                                  .box = {PANEL_STEP_K, PANELS_STAGE_ROWS, (uint32_t)d.slice}};
     cuda_slot(&launch, KERNEL_SLOT_MAP, launch.map_count++, p->map_b, 0);
     cuda_grid(&launch, d.blocks, 1, 1);

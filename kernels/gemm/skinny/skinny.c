@@ -194,6 +194,9 @@ static bool is_vector(const kernel_run *run) {
     return blocks > 0 && blocks <= (codes ? run->chip->units * 5 / 4 * VECTOR_RESIDENT : INT32_MAX);
 }
 
+/* Of two and more rows: panels one after another, where the streams of this file are not estimated to take less. */
+static bool takes_panels(const kernel_run *run);
+
 /* Why a, which comes before a norm, is not normalised here. */
 static const char *norm_refusal(const kernel_run *run, text *why) {
     const dw_tensor *x = run->call.in[0];
@@ -204,7 +207,7 @@ static const char *norm_refusal(const kernel_run *run, text *why) {
     if (reason != NULL) return reason;
     kernel_run plain = *run;
     plain.norm = NULL;
-    if (panel_takes(&plain) || panels_takes(&plain)) return "products of so many rows and so little k take less behind a norm's own launch";
+    if (panel_takes(&plain) || takes_panels(&plain)) return "products of so many rows take less behind a norm's own launch";
     if (rows > most) return kernel_because(why, "it normalises up to %lld rows, and there are %lld", (long long)most, (long long)rows);
     if ((run->constant_in >> 1 & 1) == 0) return kernel_because(why, "b is not known when the model is loaded");
     if (x->dims[x->rank - 1] % 8 != 0 || row_is_long(x->dims[x->rank - 1]) || norm_bytes(run) > SKINNY_NORM_MOST) return kernel_because(why, "k is no multiple of 8, or rows that it normalises do not fit into %d bytes", (int)SKINNY_NORM_MOST);
@@ -349,6 +352,8 @@ static double stream_seconds(const kernel_run *run) {
     return 1e-6 * (prologue_us(run) + skinny_us(run->chip, format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, format, b->format, m), start_of(b->format).step));
 }
 
+static bool takes_panels(const kernel_run *run) { return panels_takes(run) && panels_seconds(run) <= stream_seconds(run); }
+
 /* Of the matrices of groups that have rows. */
 double grouped_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
@@ -436,7 +441,7 @@ static bool is_any(const kernel_run *run) {
 static const skinny_kernel *kernel_of(const kernel_run *run) {
     static const skinny_kernel all[] = {
         {ring_nibbles_takes, ring_nibbles_seconds, ring_nibbles_launch}, {ring_takes, ring_seconds, ring_launch}, {ring_codes_takes, ring_codes_seconds, ring_codes_launch},
-        {panel_takes, panel_seconds, panel_launch}, {panels_takes, panels_seconds, panels_launch}, {is_vector, vector_seconds, launch_vector}, {is_any, stream_seconds, launch_stream},
+        {panel_takes, panel_seconds, panel_launch}, {takes_panels, panels_seconds, panels_launch}, {is_vector, vector_seconds, launch_vector}, {is_any, stream_seconds, launch_stream},
     };
     const skinny_kernel *own = all;
     while (!own->takes(run)) own++;

@@ -310,18 +310,19 @@ static wgmma_call call_of(const kernel_run *run) {
 
 /* A column of a tile whose result has rows that no tensor map describes, as those of odd vocabularies: stores of single elements, as measured of up to 64 rows of GPT-2's logits on an H100. */
 #define LOOSE_COLUMN_US 0.069
-/* A wave of gated tiles past few rows: of fp8 by block 1 and 64 rows of 16384 x 2048 took 20.3 and 23.9 us in steps of Llama-1B on an H100, where 14.3 and 17.8 were expected; of 16 bits 4 and 16 rows 22.8 on an H200,
- * and 16 of 28672 x 4096 63.7 behind a norm, for 18.2 and 58. */
-enum { FEW_ROWS = 64 };
+/* A wave of gated tiles of fp8 by block past few rows: 1 and 64 rows of 16384 x 2048 took 20.3 and 23.9 us in steps of Llama-1B on an H100, where 14.3 and 17.8 were expected. Gated tiles of 16 bits past fewer: 8 rows took
+ * 22.8 in such a step on an H200 for 18.2, and 16 rows of 28672 x 4096 some 64 behind a norm for 58 (bench/results/h200/skinny.md). */
+enum { FEW_ROWS = 64, FEWER_ROWS = 16 };
 #define GATED_WAVE_US 2.0
-#define GATED_HALF_WAVE_US 3.0
+#define GATED_US 3.0
 
 static double seconds_of(const kernel_run *run) {
     const wgmma_call c = call_of(run);
     const dw_tensor *out = run->call.out[0];
     double us = microseconds(c.tile, c.m, c.n_out, c.k, c.halves, c.steps, run->chip->units);
     const int64_t most = units_at_a_time(c.tile, run->chip->units), waves = base_ceil_div(units_down(c.tile, c.m) * units_across(c.tile, c.n_out, c.halves), most);
-    if (c.halves != HALVES_NOT && c.m <= FEW_ROWS && c.kind != WGMMA_E4M3) us += (c.kind == WGMMA_E4M3_BLOCK ? GATED_WAVE_US : GATED_HALF_WAVE_US) * (double)waves;
+    if (c.halves != HALVES_NOT && c.m <= FEW_ROWS && c.kind == WGMMA_E4M3_BLOCK) us += GATED_WAVE_US * (double)waves;
+    if (c.halves != HALVES_NOT && c.m <= FEWER_ROWS && c.kind <= WGMMA_F16) us += GATED_US;
     if (c.blocks == DW_FORMAT_COUNT && c.n_out * dw_format_bits(out->format) % 128 != 0) us += LOOSE_COLUMN_US * (double)(waves * c.tile->tile_n);
     return 1e-6 * us;
 }
