@@ -29,6 +29,9 @@ int64_t attention_rows(const op_call *call);
 /* Are scores more than products times a positive scale? */
 bool attention_is_general(const op_call *call);
 
+/* Does each row of a tensor in f32, or in 16 bits, lie in whole pieces of 16 bytes? A view may begin anywhere. */
+bool attention_lies_in_pieces(const dw_tensor *x);
+
 /* The map of an operand of 16 bits in boxes of 64 columns x rows, at a field of the launch's arguments; four axes, of one element where it repeats or has none. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 

@@ -58,16 +58,6 @@ double attention_splitkv_seconds(const kernel_run *run) {
     return 3e-6 + (q->dims[1] > k->dims[1] && compute_s > read_s ? compute_s : read_s);
 }
 
-/* Does each row of the tensor lie at a multiple of 16 bytes? A view may begin anywhere. */
-static bool is_aligned(const dw_tensor *x) {
-    int64_t step = x->format == DW_FORMAT_f32 ? 4 : 8;
-    if ((uintptr_t)x->data % 16 != 0) return false;
-    if ((x->dims[3] > 1 && x->strides[3] != 1) || x->dims[3] % step != 0) return false;
-    for (int i = 0; i < 3; i++)
-        if (x->dims[i] > 1 && x->strides[i] % step != 0) return false;
-    return true;
-}
-
 /* ---- the launch ---- */
 
 /* Blocks that share a query's keys: until the chip is twice full, each with 64 keys at least. A cluster has a power of two. */
@@ -92,7 +82,7 @@ static const splitkv_entry *entry_of(const kernel_run *run) {
 const char *attention_splitkv_takes(const kernel_run *run, text *why) {
     const char *reason = attention_counts_refusal(run, 1, why);
     if (reason != NULL) return reason;
-    if (!is_aligned(run->call.in[ATTENTION_K]) || !is_aligned(run->call.in[ATTENTION_V])) return kernel_because(why, "k or v does not lie in pieces of 16 bytes");
+    if (!attention_lies_in_pieces(run->call.in[ATTENTION_K]) || !attention_lies_in_pieces(run->call.in[ATTENTION_V])) return kernel_because(why, "k or v does not lie in pieces of 16 bytes");
     return attention_counts_refusal(run, SPLITKV_SPLITS * splitkv_items(run, entry_of(run)), why);
 }
 

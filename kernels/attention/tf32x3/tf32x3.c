@@ -78,11 +78,13 @@ double attention_tf32x3_seconds(const kernel_run *run) {
     return 4e-6 + waves * blocks * flops / (share * chip_flops(chip, DW_FORMAT_bf16) / room);
 }
 
-static bool lies_in_pieces(const dw_tensor *x) {
-    if (!cuda_lies_at_16(x->data) || (x->dims[3] > 1 && x->strides[3] != 1)) return false;
-    for (int i = 0; i < 3; i++)
-        if (x->dims[i] > 1 && x->strides[i] % PIECE != 0) return false;
-    return true;
+/* Bytes of the least tile for such widths. */
+static uint32_t least_bytes(const op_call *call) {
+    const int64_t width = call->in[ATTENTION_Q]->dims[3], value_width = call->in[ATTENTION_V]->dims[3];
+    uint32_t least = UINT32_MAX;
+    for (const tf32x3_entry *e = entries; e < entries + COUNT_OF(entries); e++)
+        if (e->depth >= width && e->depth >= value_width && shared_bytes(e) < least) least = shared_bytes(e);
+    return least + TF32X3_VIEW_BYTES;
 }
 
 const char *attention_tf32x3_takes(const kernel_run *run, text *why) {
@@ -90,9 +92,9 @@ const char *attention_tf32x3_takes(const kernel_run *run, text *why) {
     const tf32x3_entry *e = find_entry(run);
     dw_tensor out;
     op_attention_by_heads(&run->call, &out);
-    if (!lies_in_pieces(q) || !lies_in_pieces(run->call.in[ATTENTION_K]) || !lies_in_pieces(run->call.in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
-    if (!lies_in_pieces(&out)) return kernel_because(why, "the result does not lie in pieces of 16 bytes");
-    if (e == NULL) return kernel_because(why, "a tile needs %u bytes of shared memory, and %s has %zu for a block", shared_bytes(entries) + TF32X3_VIEW_BYTES, run->chip->name, run->chip->shared_bytes);
+    if (!attention_lies_in_pieces(q) || !attention_lies_in_pieces(run->call.in[ATTENTION_K]) || !attention_lies_in_pieces(run->call.in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
+    if (!attention_lies_in_pieces(&out)) return kernel_because(why, "the result does not lie in pieces of 16 bytes");
+    if (e == NULL) return kernel_because(why, "a tile needs %u bytes of shared memory, and %s has %zu for a block", least_bytes(&run->call), run->chip->name, run->chip->shared_bytes);
     if (q->dims[0] > MOST_GRID || tiles_of(&run->call, e) > MOST_GRID) return kernel_because(why, "%lld batches, or %lld queries, are more than it counts to", (long long)q->dims[0], (long long)q->dims[2]);
     return attention_counts_refusal(run, blocks_of(&run->call, e), why);
 }

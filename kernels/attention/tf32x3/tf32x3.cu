@@ -1,4 +1,4 @@
-/* Attention of many queries in f32 on tensor cores: of each number a high part in tf32 and what is left, of each product high x high + high x low + low x high. 4 warps make 64 queries of one head, or 128.
+/* Attention of many queries in f32 on tensor cores: of each number a high part in tf32 and what is left, of each product high x high + high x low + low x high. A warp makes 16 queries of one head, or 32.
  *
  *     q, or its two parts, as lanes read them, k [2][keys, depth], v [2][keys, depth], 16 bytes swizzled within 128: fp32 in smem
  *     for each block of keys that some query of the tile sees, while cp.async brings the next:
@@ -8,8 +8,8 @@
  *
  * Tensor cores cut sums toward zero. So sums of values begin with each block and are added up in fp32 outside, and the small products do not pass through the large sums.
  *
- * A product with an infinity or a NaN, or one that overflows, comes out as NaN, as what is left of it is one. Scores of NaN are made again by multiply-adds. Where a sum is NaN and its weights' sum is not, the tile is made again with the
- * values' products by multiply-adds, without the keys of no weight. Registers and speed: README.md. */
+ * A product with an infinity or a NaN comes out as NaN, as what is left of it is one. Scores of NaN are made again by multiply-adds. Where a sum is NaN and its weights' sum is not, the tile is made again with the
+ * values' products by multiply-adds, without the keys of no weight. Speed: README.md. */
 #include "kernels/attention/tf32x3/products.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
 

@@ -34,6 +34,7 @@ void skinny_take_product(kernel_launch *launch, const kernel_run *run, int64_t m
     g->k = (int32_t)a->dims[a->rank - 1];
     g->quantised = run->quantises ? (int32_t)run->quantised : 0;
     g->searches = run->searches;
+    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
     matmul_take_rows(launch, run, 0, &g->a);
     matmul_take_rows(launch, run, 1, &g->b);
 }

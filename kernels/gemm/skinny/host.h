@@ -35,6 +35,15 @@ int ring_stages(int64_t room, int64_t stage_bytes);
 /* The product and its share; blocks, threads. stage_bytes, stages: of a warp's ring; chunks: pieces of a row of b. */
 void ring_take(kernel_launch *launch, const kernel_run *run, const ring_share *share, int chunks, int64_t stage_bytes, int stages, ring_arguments *r);
 
+/* ---- panels of 2 to 16 rows (panel.c) ---- */
+
+/* Is a call for them: 2 to 16 rows, operands in one format of 16 bits as they are, rows in whole units, no norm? */
+bool panel_may_take(const kernel_run *run);
+/* What they read of b and write, over the bandwidth. */
+double panel_bytes_seconds(const kernel_run *run);
+/* The product; threads. */
+void panel_take(kernel_launch *launch, const kernel_run *run, skinny_arguments *g);
+
 /* ---- kernels for few of the calls ---- */
 
 /* Of one row by weights of 4 bits, of 16 (ring.c) and of 8, and of 2 to 16 rows in 16 bits without a norm: is a call that skinny products take one for the kernel, what it takes, the launch. */

@@ -34,10 +34,8 @@ static panels_division division_of(const kernel_run *run) {
 /* Measured (bench/results/h200/skinny.md): shorter slices of k, and more panels one after another, take longer than by the streams of skinny.cuh. */
 bool panels_takes(const kernel_run *run) {
     enum { LEAST_SLICE = 20, MOST_PANELS = 16 };
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    const int64_t m = kernel_result_rows(&run->call);
-    if (run->chip->shared_bytes < SKINNY_ROOM || m < 2 || m > PANEL_ROWS || run->quantises || run->norm != NULL || a->format != b->format || (b->format != DW_FORMAT_bf16 && b->format != DW_FORMAT_f16)) return false;
-    if (!skinny_is_in_units(a) || !skinny_is_in_units(b) || b->dims[b->rank - 1] % PANEL_STEP_K != 0 || (b->dims[b->rank - 2] > 1 && b->strides[b->rank - 2] < b->dims[b->rank - 1])) return false;
+    const dw_tensor *b = run->call.in[1];
+    if (!panel_may_take(run) || b->dims[b->rank - 1] % PANEL_STEP_K != 0 || (b->dims[b->rank - 2] > 1 && b->strides[b->rank - 2] < b->dims[b->rank - 1])) return false;
     const panels_division d = division_of(run);
     return d.stages >= 2 && d.slice >= LEAST_SLICE && d.slice <= PANEL_WARPS * PANELS_STEPS && d.each <= MOST_PANELS;
 }
@@ -46,9 +44,7 @@ bool panels_takes(const kernel_run *run) {
 double panels_seconds(const kernel_run *run) {
     static const double START_US = 1.2, MEET_US = 3.9, PANEL_US = 1.65, STEP_US = 0.024;
     const panels_division d = division_of(run);
-    const dw_tensor *b = run->call.in[1], *out = run->call.out[0];
-    const double bytes = (double)op_tensor_count(b) * 2 + (double)op_tensor_count(out) * dw_format_bits(out->format) / 8;
-    return fmax(1e-6 * (START_US + (d.share > 1 ? MEET_US : 0) + d.each * (PANEL_US + STEP_US * d.slice)), bytes / (chip_bytes_per_s(run->chip) * 0.9));
+    return fmax(1e-6 * (START_US + (d.share > 1 ? MEET_US : 0) + d.each * (PANEL_US + STEP_US * d.slice)), panel_bytes_seconds(run));
 }
 
 dw_status panels_launch(const kernel_run *run, kernel_launcher *launcher) {
@@ -58,10 +54,8 @@ dw_status panels_launch(const kernel_run *run, kernel_launcher *launcher) {
     const bool is_f16 = b->format == DW_FORMAT_f16;
     kernel_launch launch;
     panels_arguments *p = cuda_launch(&launch, "matmul_panels", m <= 8 ? (is_f16 ? "matmul_panels_f16_m8" : "matmul_panels_bf16_m8") : is_f16 ? "matmul_panels_f16_m16" : "matmul_panels_bf16_m16", sizeof *p);
-    skinny_arguments *g = &p->product;
-    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    skinny_take_product(&launch, run, m, g);
-    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
+    const skinny_arguments *g = &p->product;
+    panel_take(&launch, run, &p->product);
     p->panels = d.panels;
     p->each = d.each;
     p->share = d.share;
@@ -73,8 +67,6 @@ dw_status panels_launch(const kernel_run *run, kernel_launcher *launcher) {
     cuda_slot(&launch, KERNEL_SLOT_MAP, launch.map_count++, p->map_b, 0);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.share > 1) launch.cluster[0] = (uint32_t)d.share, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.block[0] = PANEL_WARPS * 32;
     launch.shared_bytes = (uint32_t)d.shared_bytes;
-    launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }

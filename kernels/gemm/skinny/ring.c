@@ -31,7 +31,6 @@ void ring_take(kernel_launch *launch, const kernel_run *run, const ring_share *s
     skinny_arguments *g = &r->product;
     matmul_take_epilogue(launch, run, 2, &g->epilogue);
     skinny_take_product(launch, run, 1, g);
-    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
     r->each = share->each;
     r->rest = share->rest;
     r->chunks = chunks;

@@ -392,7 +392,7 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     g->tiles = (int32_t)d.tiles;
     g->steps = d.steps;
     g->slab_steps = d.slab_steps;
-    g->b_is_constant = groups == 0 && (run->constant_in >> 1 & 1) != 0;
+    g->b_is_constant = groups == 0 && g->b_is_constant;      /* of groups the offsets, which a launch in front may write, say which matrices are read */
     g->ahead = AHEAD_BYTES / (16 * d.width) & ~127;
     if (run->norm != NULL) skinny_take_norm(&launch, run, (d.shared_bytes - normed + 15) / 16 * 16, &g->norm);
     cuda_grid(&launch, d.blocks, 1, 1);
@@ -413,7 +413,6 @@ static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher)
     skinny_take_product(&launch, run, 1, g);
     g->parts = d.parts;
     g->span = d.span;
-    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
     cuda_grid(&launch, d.blocks, 1, 1);
     launch.block[0] = SKINNY_VECTOR_WARPS * 32;
     if (run->quantises) launch.shared_bytes = (uint32_t)SKINNY_CODES_BYTES(a->dims[a->rank - 1]);
