@@ -62,6 +62,7 @@ test-release: test
 	scripts/nvcc.sh disassembler && python3 scripts/audit.py
 	sh tests/python/wheel.sh --part 0/1
 	for device in sim:h200 sim:b200 sim:rtx5090 $(GPU); do scripts/sweep.sh $$device || exit 1; done
+	for device in $(GPU); do $(BUILD)/tests/test_serve_same --device $$device --large && $(BUILD)/tests/test_serve_invariant --device $$device --large || exit 1; done
 	DEEPWELL_BUILD=$(BUILD) bash tests/sim/test_conform.sh --all
 	DEEPWELL_BUILD=$(BUILD) python3 tests/sim/test_chips.py --all
 	python3 tests/sim/mutants/run.py
