@@ -71,7 +71,7 @@ ROOMS = {
         "route": "cpu gpu",
         "index": "cpu gpu move quantize",
         "scan": "cpu gpu move pointwise",
-        "sample": "cpu gpu",
+        "sample": "cpu gpu move",
         "collective": "cpu",
         "optimizer": "cpu gpu",
         "gemm": "cpu gpu move quantize library",

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "kernels/cpu/integers.h"
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
@@ -37,17 +38,6 @@ size_t index_workspace(const kernel_run *run) {
     return 0;
 }
 
-static int64_t load_integer(const dw_tensor *tensor, int64_t offset) {
-    switch (tensor->format) {
-    case DW_FORMAT_i64: return ((const int64_t *)tensor->data)[offset];
-    case DW_FORMAT_i32: return ((const int32_t *)tensor->data)[offset];
-    case DW_FORMAT_i16: return ((const int16_t *)tensor->data)[offset];
-    case DW_FORMAT_i8: return ((const int8_t *)tensor->data)[offset];
-    case DW_FORMAT_bool: return ((const uint8_t *)tensor->data)[offset] != 0;
-    default: return ((const uint8_t *)tensor->data)[offset];
-    }
-}
-
 /* ---- the check ---- */
 
 typedef struct check_job {
@@ -62,7 +52,7 @@ static void check_line(void *argument, const int64_t *offset, int64_t count) {
     int64_t step = cpu_nest_step(&job->nest, 0);
     bool outside = false;
     for (int64_t i = 0; i < count; i++) {
-        int64_t index = load_integer(job->indices, offset[0] + i * step);
+        int64_t index = cpu_load_integer(job->indices, offset[0] + i * step);
         outside |= index < -job->size || index >= job->size;
     }
     if (outside) atomic_store_explicit(&job->outside, true, memory_order_relaxed);
@@ -130,7 +120,7 @@ static void places_line(void *argument, const int64_t *offset, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         int64_t at[2] = {offset[0] + i * to_step, offset[1] + i * from_step};
         for (int k = 0; k < job->indices; k++) {
-            int64_t index = load_integer(job->index[k], offset[FIRST_INDEX + k] + i * cpu_nest_step(&job->nest, FIRST_INDEX + k));
+            int64_t index = cpu_load_integer(job->index[k], offset[FIRST_INDEX + k] + i * cpu_nest_step(&job->nest, FIRST_INDEX + k));
             at[job->writes ? 0 : 1] += (index < 0 ? index + job->size[k] : index) * job->stride[k];
         }
         uint8_t *to = cpu_at(job->to, at[0]);

@@ -2,18 +2,9 @@
  * combine sums the rows of a token in fp32, in the order of its choices; tokens are shared over threads. Speed: README.md. */
 #include <stdatomic.h>
 
+#include "kernels/cpu/integers.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
-
-static int64_t load_integer(const dw_tensor *tensor, int64_t offset) {
-    switch (tensor->format) {
-    case DW_FORMAT_i64: return ((const int64_t *)tensor->data)[offset];
-    case DW_FORMAT_i32: return ((const int32_t *)tensor->data)[offset];
-    case DW_FORMAT_i16: return ((const int16_t *)tensor->data)[offset];
-    case DW_FORMAT_i8: return ((const int8_t *)tensor->data)[offset];
-    default: return ((const uint8_t *)tensor->data)[offset];
-    }
-}
 
 /* ---- dispatch ---- */
 
@@ -35,7 +26,7 @@ dw_status route_dispatch_run(const kernel_run *run) {
     for (int64_t expert = 0; expert <= experts; expert++) next[expert] = 0;
     for (int64_t token = 0; token < ids->dims[0]; token++) {
         for (int64_t choice = 0; choice < ids->dims[1]; choice++) {
-            int64_t id = load_integer(ids, token * ids->strides[0] + choice * ids->strides[1]);
+            int64_t id = cpu_load_integer(ids, token * ids->strides[0] + choice * ids->strides[1]);
             next[id < 0 || id >= experts ? experts : id]++;
         }
     }
@@ -47,7 +38,7 @@ dw_status route_dispatch_run(const kernel_run *run) {
     }
     for (int64_t token = 0; token < ids->dims[0]; token++) {
         for (int64_t choice = 0; choice < ids->dims[1]; choice++) {
-            int64_t id = load_integer(ids, token * ids->strides[0] + choice * ids->strides[1]);
+            int64_t id = cpu_load_integer(ids, token * ids->strides[0] + choice * ids->strides[1]);
             int64_t at = next[id < 0 || id >= experts ? experts : id]++;
             ((int64_t *)rows->data)[at * rows->strides[0]] = token;
             ((int64_t *)place->data)[token * place->strides[0] + choice * place->strides[1]] = at;
@@ -84,7 +75,7 @@ static void combine_task(void *argument, int64_t token, int worker) {
         const int64_t count = out->dims[1] - begin < CPU_BLOCK ? out->dims[1] - begin : CPU_BLOCK;
         float sums[CPU_BLOCK] = {0}, buffer[CPU_BLOCK], scaled[CPU_BLOCK], weight_buffer[1];
         for (int64_t choice = 0; choice < place->dims[1]; choice++) {
-            const int64_t row = load_integer(place, token * place->strides[0] + choice * place->strides[1]);
+            const int64_t row = cpu_load_integer(place, token * place->strides[0] + choice * place->strides[1]);
             if (row < 0 || row >= y->dims[0]) {
                 atomic_store(&job->outside, true);
                 return;

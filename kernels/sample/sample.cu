@@ -1,5 +1,5 @@
 /* sample: a block of 256 threads for each row of logits, which it reads again and again: for the largest and the sum, a digit of 8 bits at a time for each cut, for the draw, and once for each
- * of the likeliest. What decides on an id is that of op/sampling.h; sums of exponentials are in double. Resources: 12 KiB of shared memory. Speed: not measured. */
+ * of the likeliest. What decides on an id is that of op/sampling.h; sums of exponentials are in double. tally: a thread for each id. Resources: 12 KiB of shared memory. Speed: not measured. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/sample/sample_cuda.h"
 #include "op/sampling.h"
@@ -218,5 +218,13 @@ KERNEL(sample_rows, sample_arguments) {
         if (threadIdx.x != 0) continue;
         store_int(&arguments.ids, row, id);
         store_float(&arguments.logs, row, id < 0 ? NOT_A_NUMBER : (float)((double)logit_of(&arguments, &r, id) - sum));
+    }
+}
+
+KERNEL(sample_tally, tally_arguments) {
+    for (int64_t i = item_first(); i < arguments.count; i += item_step()) {
+        const int64_t id = load_int(&arguments.ids, i), row = load_int(&arguments.row, i);
+        if (row < 0 || row >= arguments.rows || id < 0 || id >= arguments.cols) continue;
+        atomicAdd((unsigned int *)arguments.counts.data + row * arguments.cols + id, 1u);
     }
 }

@@ -15,4 +15,9 @@ typedef struct sample_arguments {
     int32_t chunk, kept;                          /* ids of a block of a cluster, and those that it keeps at most; multiples of 8 */
 } sample_arguments;
 
+typedef struct tally_arguments {
+    cuda_array counts, ids, row;
+    int64_t count, rows, cols;                    /* ids; of counts */
+} tally_arguments;
+
 #endif

@@ -7,6 +7,7 @@
  * Measured speed: README.md. */
 #include <string.h>
 
+#include "kernels/cpu/integers.h"
 #include "kernels/cpu/nest.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
@@ -56,17 +57,6 @@ size_t scan_workspace(const kernel_run *run) {
 
 /* ---- elements ---- */
 
-static int64_t load_integer(const dw_tensor *tensor, int64_t offset) {
-    switch (tensor->format) {
-    case DW_FORMAT_i64: return ((const int64_t *)tensor->data)[offset];
-    case DW_FORMAT_i32: return ((const int32_t *)tensor->data)[offset];
-    case DW_FORMAT_i16: return ((const int16_t *)tensor->data)[offset];
-    case DW_FORMAT_i8: return ((const int8_t *)tensor->data)[offset];
-    case DW_FORMAT_bool: return ((const uint8_t *)tensor->data)[offset] != 0;
-    default: return ((const uint8_t *)tensor->data)[offset];
-    }
-}
-
 static double load_real(const dw_tensor *tensor, int64_t offset) {
     switch (tensor->format) {
     case DW_FORMAT_f64: return ((const double *)tensor->data)[offset];
@@ -87,7 +77,7 @@ static uint64_t key_at(const scan_job *job, int64_t offset) {
     const uint64_t top = UINT64_C(1) << 63;
     uint64_t key;
     if (job->integer) {
-        key = (uint64_t)load_integer(job->x, offset) ^ top;
+        key = (uint64_t)cpu_load_integer(job->x, offset) ^ top;
     } else {
         double value = load_real(job->x, offset) + 0.0;   /* -0 becomes 0 */
         memcpy(&key, &value, sizeof key);
@@ -118,7 +108,7 @@ static void cumsum_task(void *argument, int64_t row, int worker) {
     uint64_t sum_int = 0;
     for (int64_t i = 0; i < job->count; i++, from += from_step, to += to_step) {
         if (job->integer) {
-            uint64_t value = (uint64_t)load_integer(job->x, from);
+            uint64_t value = (uint64_t)cpu_load_integer(job->x, from);
             ((uint64_t *)job->out->data)[to] = job->exclusive ? sum_int : sum_int + value;
             sum_int += value;
         } else {
@@ -278,7 +268,7 @@ static void count_line(const count_job *job, int64_t line) {
         line /= nest->dims[axis];
     }
     for (int64_t i = 0; i < nest->dims[nest->rank - 1]; i++) {
-        int64_t value = load_integer(job->x, offset + i * step);
+        int64_t value = cpu_load_integer(job->x, offset + i * step);
         if (value >= 0 && value < job->length) job->counts[value * job->stride]++;
     }
 }

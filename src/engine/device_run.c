@@ -382,7 +382,7 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
     TRY(pack_inputs(session, runner, binding, flight->host, inputs, &packed));
     TRY(place_outputs(session, runner, binding, outputs));
     const bool draws = drawing->sampler != NULL;
-    kernel_piece asked = {0}, back[2];
+    kernel_piece asked = {0}, back[SAMPLER_PIECES + 1];
     int count = 0;
     if (draws) engine_sampler_send(drawing->sampler, drawing->rows, flight->there, flight->draws, &asked);
     const kernel_piece result = {flight->result, outputs[output], binding->bytes[plan_value_of(binding->plan->graph->outputs[output].value)->index]};
@@ -395,8 +395,8 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
     TRY(make_carry(session, slot, can ? &c : NULL, &done));
     if (!done) TRY(copy_inputs(session, runner, flight->host, packed, inputs[input], outputs[output], link_count, links, &asked));
     TRY(start_graph(session, slot));
-    flight->logs = NULL;
-    if (draws) TRY(engine_sampler_launch(drawing->sampler, device, outputs[drawing->logits], drawing->rows, outputs[output], flight->there, flight->draws, &flight->logs, &back[count++]));
+    flight->made = (sampler_made){0};
+    if (draws) TRY(engine_sampler_launch(drawing->sampler, outputs[drawing->logits], drawing->rows, outputs[output], flight->there, flight->draws, &flight->made, back, &count));
     if (draws || !done) back[count++] = result;
     if (count > 0) TRY(bring_back(session, count, back));
     return device->calls->mark(device, flight->mark);

@@ -7,6 +7,7 @@
 #include "deepwell/ops.h"
 #include "comm/comm.h"
 #include "device/device.h"
+#include "engine/sampler.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 
@@ -193,8 +194,8 @@ typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel
 /* A run that the host does not wait for: its inputs wait in pinned memory, and one of its outputs comes there. */
 typedef struct engine_flight {
     void *host, *result, *mark;
-    void *draws, *there;       /* what draws of its rows read and their logarithms: here, pinned, and on the device */
-    const float *logs;         /* of the run that has landed, where there were draws */
+    void *draws, *there;       /* what draws of its rows read, and what they tell besides ids: here, pinned, and on the device */
+    sampler_made made;         /* of the run that has landed */
 } engine_flight;
 enum { ENGINE_FLIGHTS = 2 };   /* runs on their way at a time */
 /* Bytes of an input that are bytes of an output of the run before. */
@@ -396,6 +397,5 @@ dw_status engine_prelude_run(dw_session *session, int input_count, const dw_name
 
 /* Runs of generation, and tokens from logits, for src/serve. */
 #include "engine/generation.h"
-#include "engine/sampler.h"
 
 #endif

@@ -123,8 +123,8 @@ static inline int64_t generation_unknown(int64_t picked) { return -1 - picked; }
 /* Starts the run that is prepared; which: of ENGINE_FLIGHTS, one that has landed. draws: tokens are as the sampler was asked, for each of generation_ends rows; else each is the likeliest. */
 dw_status generation_launch(dw_session *session, int which, bool draws);
 int64_t generation_ends(dw_session *session);
-/* Waits for it; ids: the token of each of its rows of logits; logs: the logarithms of their probabilities, NULL where there were no draws. */
-dw_status generation_land(dw_session *session, int which, const int64_t **ids, const float **logs);
+/* Waits for it; ids: the token of each of its rows of logits; made: what draws told besides. */
+dw_status generation_land(dw_session *session, int which, const int64_t **ids, sampler_made *made);
 /* Bindings and device graphs for all numbers of new tokens, where there is a ladder of them. */
 dw_status generation_make_ready(dw_session *session);
 /* Tables change only where generation_table_changed says so. */

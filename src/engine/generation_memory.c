@@ -505,7 +505,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     TRY(base_alloc(session->context, region.at, ENGINE_ALIGN, &session->generation));
     session->generation_bytes = region.at;
     memset(session->generation, 0, region.at);
-    TRY(engine_sampler_create(session->context, measured.vocabulary, measured.logits_format, measured.texts, measured.texts, &session->sampler));
+    TRY(engine_sampler_create(session->context, session->device, measured.vocabulary, measured.logits_format, measured.texts, measured.texts, &session->sampler));
     generation *g = session->generation;
     region.memory = session->generation;
     region.at = 0;

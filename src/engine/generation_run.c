@@ -207,10 +207,10 @@ dw_status generation_launch(dw_session *session, int which, bool draws) {
     return engine_launch(session, runner, binding, &runner->flights[which], ids_input(g), (size_t)g->next, find_links(g), g->links, &drawing);
 }
 
-dw_status generation_land(dw_session *session, int which, const int64_t **ids, const float **logs) {
+dw_status generation_land(dw_session *session, int which, const int64_t **ids, sampler_made *made) {
     const engine_runner *runner = generation_runner(session);
     *ids = runner->flights[which].result;
-    *logs = runner->flights[which].logs;
+    *made = runner->flights[which].made;
     return engine_land(session, runner, &runner->flights[which]);
 }
 

@@ -1,7 +1,8 @@
-/* Tokens from rows of logits on the host: the operands of one call of sample, and that call. */
+/* Tokens from rows of logits: the operands of one call of sample, and that call, on the host or on a device. */
 #include "engine/sampler.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "device/device.h"
@@ -15,6 +16,8 @@ static size_t table_bytes(const engine_sampler *s, sampler_table table) {
     const size_t cols = table == SAMPLER_MASK ? (size_t)base_ceil_div(s->vocabulary, WORD) : (size_t)s->vocabulary;
     return (size_t)s->texts * cols * sizeof(int32_t);
 }
+
+static size_t row_bytes(const engine_sampler *s, sampler_table table) { return table_bytes(s, table) / (size_t)s->texts; }
 
 static void *carve(uint8_t *memory, size_t *at, size_t bytes) {
     void *place = memory != NULL ? memory + *at : NULL;
@@ -31,6 +34,7 @@ static size_t lay_out(engine_sampler *s, uint8_t *memory) {
     s->text = carve(memory, &at, rows * sizeof *s->text);
     s->ids = carve(memory, &at, rows * sizeof *s->ids);
     s->logs = carve(memory, &at, rows * sizeof *s->logs);
+    for (int i = 0; i < SAMPLER_ON_DEVICE; i++) s->is_there[i] = carve(memory, &at, (size_t)s->texts * sizeof **s->is_there);
     return at;
 }
 
@@ -93,12 +97,12 @@ static dw_status make_call(const engine_sampler *s, const void *logits, int64_t 
 
 /* ---- use ---- */
 
-dw_status engine_sampler_create(dw_context *context, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **result) {
+dw_status engine_sampler_create(dw_context *context, device *device, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **result) {
     engine_sampler *s;
     sampler_call call;
     *result = NULL;
     TRY(base_alloc(context, sizeof *s, _Alignof(engine_sampler), (void **)&s));
-    *s = (engine_sampler){.context = context, .vocabulary = vocabulary, .format = format, .rows = rows, .texts = texts};
+    *s = (engine_sampler){.context = context, .device = device, .vocabulary = vocabulary, .format = format, .rows = rows, .texts = texts};
     s->bytes = lay_out(s, NULL);
     dw_status status = base_alloc(context, s->bytes, ENGINE_ALIGN, &s->memory);
     if (status == DW_OK) {
@@ -121,6 +125,8 @@ void engine_sampler_destroy(engine_sampler *s) {
     base_release(s->context, s->best_memory, s->best_bytes, ENGINE_ALIGN);
     base_release(s->context, s->memory, s->bytes, ENGINE_ALIGN);
     for (int i = 0; i < SAMPLER_TABLES; i++) base_release(s->context, s->tables[i], table_bytes(s, (sampler_table)i), ENGINE_ALIGN);
+    for (int i = 0; i < SAMPLER_ON_DEVICE; i++)
+        if (s->there[i] != NULL) s->device->calls->release(s->device, s->there[i], table_bytes(s, (sampler_table)i));
     base_release(s->context, s, sizeof *s, _Alignof(engine_sampler));
 }
 
@@ -182,12 +188,15 @@ dw_status engine_sampler_run(engine_sampler *s, const void *logits, int64_t coun
 
 /* ---- on a device ---- */
 
-/* Settings, draws and logarithms, in this order, from where memory is. */
+/* Settings, draws and rows of tables, which go there, and what comes back, in this order, from where memory is. */
 static size_t place_on_device(const engine_sampler *s, uint8_t *memory, engine_sampler *placed) {
     size_t at = 0;
     placed->settings = carve(memory, &at, (size_t)s->rows * SAMPLING_SETTINGS * sizeof *s->settings);
     placed->draws = carve(memory, &at, (size_t)s->rows * 2 * sizeof *s->draws);
+    placed->text = carve(memory, &at, (size_t)s->rows * sizeof *s->text);
     placed->logs = carve(memory, &at, (size_t)s->rows * sizeof *s->logs);
+    placed->best_ids = carve(memory, &at, (size_t)(s->rows * SAMPLER_TOLD) * sizeof *s->best_ids);
+    placed->best_logs = carve(memory, &at, (size_t)(s->rows * SAMPLER_TOLD) * sizeof *s->best_logs);
     return at;
 }
 
@@ -196,10 +205,10 @@ size_t engine_sampler_device_bytes(const engine_sampler *s) {
     return place_on_device(s, NULL, &placed);
 }
 
-static const kernel_row *row_on(const device *device) {
+static const kernel_row *row_on(const device *device, op_id op) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op == OP_sample && row->device == device->caps.kind && (row->needs & ~device->caps.features) == 0) return row;
+        if (row->op == op && row->device == device->caps.kind && (row->needs & ~device->caps.features) == 0) return row;
     }
     return NULL;
 }
@@ -210,23 +219,77 @@ void engine_sampler_send(const engine_sampler *s, int64_t count, void *there, vo
     place_on_device(s, there, &placed);
     memcpy(here.settings, s->settings, (size_t)count * SAMPLING_SETTINGS * sizeof *s->settings);
     memcpy(here.draws, s->draws, (size_t)count * 2 * sizeof *s->draws);
-    *piece = (kernel_piece){placed.settings, here.settings, (size_t)((uint8_t *)here.draws - (uint8_t *)here.settings) + (size_t)count * 2 * sizeof *s->draws};
+    memcpy(here.text, s->text, (size_t)count * sizeof *s->text);
+    *piece = (kernel_piece){placed.settings, here.settings, (size_t)((uint8_t *)here.text - (uint8_t *)here.settings) + (size_t)count * sizeof *s->text};
 }
 
-dw_status engine_sampler_launch(const engine_sampler *s, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs, kernel_piece *back) {
+dw_status engine_sampler_place(engine_sampler *s) {
+    for (int i = 0; i < SAMPLER_ON_DEVICE; i++) {
+        const size_t bytes = table_bytes(s, (sampler_table)i);
+        if (s->tables[i] == NULL || s->there[i] != NULL) continue;
+        const dw_status status = s->device->calls->alloc(s->device, bytes, &s->there[i]);
+        if (status == DW_NO_MEMORY)
+            return base_fail(s->context, DW_LIMIT, "%s of %" PRId64 " texts take %zu bytes of %s, which has not as many: give the cache fewer bytes, or take fewer rows", i == SAMPLER_BIAS ? "biases" : "counts of tokens, for penalties,",
+                             s->texts, bytes, s->device->caps.model);
+        TRY(status);
+    }
+    return DW_OK;
+}
+
+/* The row as the host has it. */
+static dw_status bring_row(engine_sampler *s, sampler_table table, int64_t text) {
+    const size_t bytes = row_bytes(s, table), at = (size_t)text * bytes;
+    TRY(s->device->calls->write(s->device, (uint8_t *)s->there[table] + at, (const uint8_t *)s->tables[table] + at, bytes));
+    s->is_there[table][text] = true;
+    return DW_OK;
+}
+
+dw_status engine_sampler_bring(engine_sampler *s, int64_t text) {
+    for (int i = 0; i < SAMPLER_ON_DEVICE; i++)
+        if (s->there[i] != NULL && !s->is_there[i][text]) TRY(bring_row(s, (sampler_table)i, text));
+    return DW_OK;
+}
+
+void engine_sampler_changed(engine_sampler *s, int64_t text) {
+    if (s->device == NULL) return;
+    for (int i = 0; i < SAMPLER_ON_DEVICE; i++)
+        for (int64_t t = text < 0 ? 0 : text; t < (text < 0 ? s->texts : text + 1); t++) s->is_there[i][t] = false;
+}
+
+/* What was drawn is counted, of rows that have a text. */
+static dw_status launch_tally(const engine_sampler *s, int64_t count, const void *ids, const int64_t *text) {
+    const kernel_row *row = row_on(s->device, OP_tally);
+    const op_attrs attrs = {0};
+    dw_tensor in[3], out;
+    const dw_tensor *ins[3], *outs[1];
+    kernel_run run = {.call = {.context = s->context, .op = op_get(OP_tally), .attrs = &attrs, .n_in = 3, .in = ins, .n_out = 1, .out = outs}, .chip = &s->device->caps};
+    if (row == NULL) return base_fail(s->context, DW_UNSUPPORTED, "no kernel of %s counts tokens", s->device->caps.model);
+    TRY(put(s, &ins[TALLY_X], &in[TALLY_X], DW_FORMAT_i32, s->texts, s->vocabulary, s->there[SAMPLER_COUNTS]));
+    TRY(put(s, &ins[TALLY_IDS], &in[TALLY_IDS], DW_FORMAT_i64, count, 0, ids));
+    TRY(put(s, &ins[TALLY_ROW], &in[TALLY_ROW], DW_FORMAT_i64, count, 0, text));
+    TRY(put(s, &outs[0], &out, DW_FORMAT_i32, s->texts, s->vocabulary, s->there[SAMPLER_COUNTS]));
+    return s->device->calls->run(s->device, row, &run);
+}
+
+dw_status engine_sampler_launch(const engine_sampler *s, const void *logits, int64_t count, void *ids, void *there, void *host, sampler_made *made, kernel_piece *back, int *back_count) {
     sampler_call call;
     engine_sampler here = *s, placed = *s;
-    const kernel_row *row = row_on(device);
-    if (row == NULL) return base_fail(s->context, DW_UNSUPPORTED, "no kernel of %s makes tokens", device->caps.model);
+    const kernel_row *row = row_on(s->device, OP_sample);
+    bool any = false;
+    if (row == NULL) return base_fail(s->context, DW_UNSUPPORTED, "no kernel of %s makes tokens", s->device->caps.model);
     place_on_device(s, host, &here);
     place_on_device(s, there, &placed);
     placed.ids = ids;
-    placed.length = 0;
-    for (int i = 0; i < SAMPLER_TABLES; i++) placed.tables[i] = NULL;
+    for (int64_t i = 0; i < count; i++) any = any || s->text[i] >= 0;
+    for (int i = 0; i < SAMPLER_TABLES; i++) placed.tables[i] = any && i < SAMPLER_ON_DEVICE ? s->there[i] : NULL;
     TRY(make_call(&placed, logits, count, &call));
-    *logs = here.logs;
-    *back = (kernel_piece){here.logs, placed.logs, (size_t)count * sizeof *s->logs};
-    return device->calls->run(device, row, &call.run);
+    *made = (sampler_made){here.best_ids, here.logs, here.best_logs, s->length};
+    back[0] = (kernel_piece){here.logs, placed.logs, (size_t)count * sizeof *s->logs};
+    back[1] = (kernel_piece){here.best_ids, placed.best_ids, (size_t)(count * s->length) * sizeof *s->best_ids};
+    back[2] = (kernel_piece){here.best_logs, placed.best_logs, (size_t)(count * s->length) * sizeof *s->best_logs};
+    *back_count = s->length > 0 ? 3 : 1;
+    TRY(s->device->calls->run(s->device, row, &call.run));
+    return placed.tables[SAMPLER_COUNTS] != NULL ? launch_tally(s, count, ids, placed.text) : DW_OK;
 }
 
 dw_status engine_sampler_check(dw_context *context, int64_t id) {

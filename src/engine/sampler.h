@@ -1,4 +1,4 @@
-/* Tokens from rows of logits in the memory of the host, by the op sample: what one run asks for is gathered row by row and made in one call. */
+/* Tokens from rows of logits, by the op sample: what one run asks for is gathered row by row and made in one call, on the host, or on a device behind the run that makes the logits there. */
 #ifndef ENGINE_SAMPLER_H
 #define ENGINE_SAMPLER_H
 
@@ -6,6 +6,11 @@
 #include "kernel/kernel.h"
 
 typedef enum sampler_table { SAMPLER_COUNTS, SAMPLER_BIAS, SAMPLER_MASK, SAMPLER_TABLES } sampler_table;
+enum { SAMPLER_ON_DEVICE = SAMPLER_MASK,  /* the tables in front of it may be on a device */
+       SAMPLER_TOLD = 20 };               /* likeliest tokens that draws on a device tell at most */
+
+/* What draws on a device made, in pinned memory of the host. logs NULL: there were none. best_ids and best_logs: [rows,length] */
+typedef struct sampler_made { const int64_t *best_ids; const float *logs, *best_logs; int64_t length; } sampler_made;
 
 /* All of it belongs to the context that made it. */
 typedef struct engine_sampler {
@@ -25,9 +30,14 @@ typedef struct engine_sampler {
     float *logs, *best_logs;
     void *memory, *best_memory, *workspace;
     size_t bytes, best_bytes, workspace_bytes;
+    /* On a device, which is the session's: tables that somebody wanted there, and of each text whether its row of one is what the host has, or follows from that. NULL */
+    device *device;
+    void *there[SAMPLER_ON_DEVICE];
+    bool *is_there[SAMPLER_ON_DEVICE];    /* [texts] */
 } engine_sampler;
 
-dw_status engine_sampler_create(dw_context *context, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **sampler);
+/* device: where draws may be made besides the host; NULL: nowhere. */
+dw_status engine_sampler_create(dw_context *context, device *device, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **sampler);
 void engine_sampler_destroy(engine_sampler *sampler);    /* NULL is allowed */
 uint64_t engine_sampler_bytes(const engine_sampler *sampler);
 /* Makes the table, if it is not there yet. */
@@ -44,9 +54,16 @@ dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_
 size_t engine_sampler_device_bytes(const engine_sampler *sampler);
 /* What was asked of rows 0 to count - 1, in `host`, pinned, and where it has to be on the device before their tokens are started. */
 void engine_sampler_send(const engine_sampler *sampler, int64_t count, void *there, void *host, kernel_piece *piece);
-/* Starts the tokens of rows 0 to count - 1 of logits on the device, without tables and likeliest ones: ids go to `ids` there, logarithms to *logs, in `host`, once the caller has brought *back and that
- * is waited for. */
-dw_status engine_sampler_launch(const engine_sampler *sampler, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs, kernel_piece *back);
+/* Room on the device for the counts and biases that somebody uses. LIMIT: it has not as much, with the bytes. */
+dw_status engine_sampler_place(engine_sampler *sampler);
+/* The text's rows of them are on the device as the host has them, or as draws there have changed that since. */
+dw_status engine_sampler_bring(engine_sampler *sampler, int64_t text);
+/* They are not any more: the host has changed its row of a text, or of all (-1). */
+void engine_sampler_changed(engine_sampler *sampler, int64_t text);
+/* Starts the tokens of rows 0 to count - 1 of logits on the device, with what was brought, whose counts follow; without masks: ids go to `ids` there, the rest to *made, in `host`, once the caller has brought the
+ * pieces, *back_count of them, SAMPLER_PIECES at most, and those are waited for. */
+enum { SAMPLER_PIECES = 3 };
+dw_status engine_sampler_launch(const engine_sampler *sampler, const void *logits, int64_t count, void *ids, void *there, void *host, sampler_made *made, kernel_piece *back, int *back_count);
 /* INVALID says why a row has no token; DW_OK of an id of 0 or more. */
 dw_status engine_sampler_check(dw_context *context, int64_t id);
 

@@ -234,6 +234,7 @@ static inline int op_updated(op_id op, int result) { return op_update_operand(op
 
 enum { CHOOSE_X, CHOOSE_Y, CHOOSE_OPERANDS };
 enum { SAMPLE_LOGITS, SAMPLE_PARAMETERS, SAMPLE_DRAW, SAMPLE_ROW, SAMPLE_COUNTS, SAMPLE_BIAS, SAMPLE_MASK, SAMPLE_OPERANDS };
+enum { TALLY_X, TALLY_IDS, TALLY_ROW };
 
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);

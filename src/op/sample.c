@@ -1,4 +1,4 @@
-/* A token for each row of logits (the arithmetic: sampling.h), and the logarithms of probabilities. The reference sorts nothing: it finds where a row is cut bit by bit of the ordered
+/* A token for each row of logits (the arithmetic: sampling.h), and the logarithms of probabilities; and counts of tokens. The reference sorts nothing: it finds where a row is cut bit by bit of the ordered
  * logit, each time with a look at all of them. */
 #include "op/family.h"
 
@@ -49,7 +49,20 @@ static dw_status infer_best(op_infer *infer) {
     return DW_OK;
 }
 
-dw_status sample_infer(op_infer *infer) {
+static dw_status infer_tally(op_infer *infer) {
+    const op_type *x = infer->in[TALLY_X], *ids = infer->in[TALLY_IDS], *row = infer->in[TALLY_ROW];
+    TRY(op_check_rank(infer, "x", x, 2, 2));
+    if (x->format != DW_FORMAT_i32) return base_fail(infer->context, DW_UNSUPPORTED, "tally: x is %s; counts are i32", dw_format_name(x->format));
+    TRY(op_check_rank(infer, "ids", ids, 1, 1));
+    TRY(op_check_integer(infer, "ids", ids));
+    TRY(op_check_rank(infer, "row", row, 1, 1));
+    TRY(op_check_integer(infer, "row", row));
+    TRY(op_check_same_axis(infer, 0, "ids", ids, "row", row));
+    infer->out[0] = *x;
+    return DW_OK;
+}
+
+static dw_status infer_sample(op_infer *infer) {
     const op_type *logits = infer->in[SAMPLE_LOGITS], *row = SAMPLE_ROW < infer->n_in ? infer->in[SAMPLE_ROW] : NULL, *first = NULL;
     dim words;
     TRY(op_check_rank(infer, "logits", logits, 2, 2));
@@ -75,6 +88,8 @@ dw_status sample_infer(op_infer *infer) {
     }
     return infer->n_out > 2 ? infer_best(infer) : DW_OK;
 }
+
+dw_status sample_infer(op_infer *infer) { return infer->op->id == OP_tally ? infer_tally(infer) : infer_sample(infer); }
 
 /* ---- one row ---- */
 
@@ -223,7 +238,24 @@ static bool read_settings(sample_row *r) {
     return sampling_are_good(&r->settings) && r->picked >= -1 && r->picked < rows;
 }
 
+static void tally_reference(const op_call *call) {
+    const dw_tensor *ids = call->in[TALLY_IDS], *rows = call->in[TALLY_ROW], *out = call->out[0];
+    walk w;
+    walk_start(&w, out->rank, out->dims);
+    const int to = walk_add(&w, out), from = walk_add(&w, call->in[TALLY_X]);
+    for (; w.left > 0; walk_next(&w)) op_copy_at(out, w.offset[to], call->in[TALLY_X], w.offset[from]);
+    for (int64_t i = 0; i < ids->dims[0]; i++) {
+        const int64_t id = op_load_int_at(ids, i * ids->strides[0]), row = op_load_int_at(rows, i * rows->strides[0]);
+        if (row < 0 || row >= out->dims[0] || id < 0 || id >= out->dims[1]) continue;
+        op_store_int_at(out, at(out, row, id), op_load_int_at(out, at(out, row, id)) + 1);
+    }
+}
+
 dw_status sample_reference(const op_call *call) {
+    if (call->op->id == OP_tally) {
+        tally_reference(call);
+        return DW_OK;
+    }
     const dw_tensor *logits = call->in[SAMPLE_LOGITS], *ids = call->out[0], *logs = call->out[1];
     if (call->n_out > 2 && call->out[2]->dims[1] > logits->dims[1])
         return base_fail(call->context, DW_INVALID, "sample: length is %lld, logits have %lld columns", (long long)call->out[2]->dims[1], (long long)logits->dims[1]);
@@ -238,8 +270,13 @@ dw_status sample_reference(const op_call *call) {
     return DW_OK;
 }
 
-/* An exponential and a comparison for each logit. */
+/* An exponential and a comparison for each logit; of counts those that change, which a kernel adds to where they are. */
 void sample_work(const op_call *call, op_work *work) {
     op_work_each(call, 0, work);
+    if (call->op->id == OP_tally) {
+        op_work_reads(call, TALLY_X, (double)call->in[TALLY_IDS]->dims[0] * sizeof(int32_t), work);
+        work->bytes_written = (double)call->in[TALLY_IDS]->dims[0] * sizeof(int32_t);
+        return;
+    }
     work->flops = 4 * (double)op_tensor_count(call->in[SAMPLE_LOGITS]);
 }

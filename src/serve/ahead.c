@@ -1,6 +1,6 @@
 /* Running ahead: a run is started before the ids of the run in front of it are here, so the device has work while the host looks at them. A text whose token is on its way goes on with an id that the
  * host does not know, and the device does (generation_unknown). Two runs are on their way at most; a text that turns out to have ended costs the token that the second one makes of it.
- * Draws are made on the device, too. Not where the host must see logits or ids first: masks, penalties, biases and the likeliest ids wait for each run. */
+ * Draws are made on the device, too, with penalties and biases, whose tables are there. A text with a mask waits for each run, as the host must know its ids first. */
 #include "serve/scheduler.h"
 
 bool scheduler_can_look_ahead(const scheduler *s) {
@@ -25,7 +25,9 @@ static dw_status launch(scheduler *s, int which) {
     flight->count = 0;
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     generation_prepare(s->session);
-    TRY(generation_launch(s->session, which, scheduler_ask_device(s, generation_ends(s->session))));
+    bool draws;
+    TRY(scheduler_ask_device(s, generation_ends(s->session), &draws));
+    TRY(generation_launch(s->session, which, draws));
     flight->is_up = true;
     for (int64_t row = 0; row < g->texts; row++) {
         const generation_text *work = &g->text[row];
@@ -56,14 +58,20 @@ static void roll_back(scheduler *s) {
 }
 
 /* What came of a run, of a text that is still there. */
-static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const int64_t *ids, const float *logs) {
+static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const int64_t *ids, const sampler_made *made) {
     serve_text *text = flown->text;
+    const int64_t row = flown->picked;
     s->facts.read_tokens += flown->count;
     text->flying -= flown->picked >= 0;
     if (text->row >= 0 && s->pages != NULL) pages_commit(s->pages, text->row, text->ids, flown->past + flown->count);
-    if (flown->picked < 0) return DW_OK;
+    if (row < 0) return DW_OK;
     text->was_read = true;
-    text->drawn = (serve_drawn){.id = ids[flown->picked], .logprob = logs != NULL ? logs[flown->picked] : 0};
+    text->drawn = (serve_drawn){.id = ids[row], .logprob = made->logs != NULL ? made->logs[row] : 0};
+    if (text->draws.top_logprobs > 0) {
+        text->drawn.top_count = text->draws.top_logprobs;
+        text->drawn.top_ids = made->best_ids + row * made->length;
+        text->drawn.top_logprobs = made->best_logs + row * made->length;
+    }
     return scheduler_add_token(s, text, flown->is_guessed);
 }
 
@@ -73,10 +81,10 @@ static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const in
 static dw_status land(scheduler *s, int which) {
     scheduler_flight *flight = &s->flights[which];
     const int64_t *ids;
-    const float *logs;
+    sampler_made made;
     if (!flight->is_up) return DW_OK;
     const double asked = base_now();
-    TRY(generation_land(s->session, which, &ids, &logs));
+    TRY(generation_land(s->session, which, &ids, &made));
     const double now = base_now(), begin = flight->begin > s->landed ? flight->begin : s->landed;
     s->landed = now;
     s->facts.wait_s += now - asked;
@@ -84,7 +92,7 @@ static dw_status land(scheduler *s, int which) {
     flight->is_up = false;
     scheduler_note_time(s, now - begin, flight->is_prompt);
     for (int64_t k = 0; k < flight->count; k++)
-        if (flight->of[k].text != NULL) TRY(take_flown(s, &flight->of[k], ids, logs));
+        if (flight->of[k].text != NULL) TRY(take_flown(s, &flight->of[k], ids, &made));
     flight->count = 0;
     return DW_OK;
 }

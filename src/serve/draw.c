@@ -49,6 +49,9 @@ static bool has_penalties(const serve_draws *d) {
 
 static bool uses_tables(const serve_draws *d) { return has_penalties(d) || d->bias_count > 0 || d->mask != NULL; }
 
+/* What no draw on a device makes. */
+static bool is_for_host(const serve_draws *d) { return d->mask != NULL || d->top_logprobs > SAMPLER_TOLD; }
+
 /* Does the text need more of its logits than which is the largest? */
 static bool needs_sample(const scheduler *s, const serve_text *text) {
     return s->g->next < 0 || text->draws.temperature > 0 || text->draws.logprobs || text->draws.top_logprobs > 0 || uses_tables(&text->draws);
@@ -68,9 +71,11 @@ dw_status scheduler_begin_draws(scheduler *s, const serve_text *text) {
     engine_sampler *sampler = s->session->sampler;
     const serve_draws *d = &text->draws;
     if (!uses_tables(d)) return DW_OK;
+    engine_sampler_changed(sampler, text->row);
     if (has_penalties(d)) TRY(engine_sampler_use(sampler, SAMPLER_COUNTS));
     if (d->bias_count > 0) TRY(engine_sampler_use(sampler, SAMPLER_BIAS));
     if (d->mask != NULL) TRY(engine_sampler_use(sampler, SAMPLER_MASK));
+    if (s->looks_ahead && !is_for_host(d)) TRY(engine_sampler_place(sampler));
     if (sampler->tables[SAMPLER_COUNTS] != NULL) memset(counts_of(s, text->row), 0, (size_t)s->g->vocabulary * sizeof(int32_t));
     if (sampler->tables[SAMPLER_MASK] != NULL) memset(mask_of(s, text->row), 0xff, (size_t)words_of(s) * sizeof(uint32_t));
     if (has_penalties(d)) count_ids(s, text);
@@ -81,31 +86,37 @@ dw_status scheduler_begin_draws(scheduler *s, const serve_text *text) {
     return DW_OK;
 }
 
-/* Does the text need more than its own settings and the logits? */
+/* Does the text look at more than the likeliest of its logits, whatever its settings are? */
 static bool needs_tables(const serve_text *text) { return uses_tables(&text->draws) || text->draws.top_logprobs > 0; }
 
 /* ---- a run on a device ---- */
 
+static bool is_picked(const scheduler *s, int64_t row) { return s->rows[row] != NULL && s->g->text[row].count > 0 && s->g->text[row].picked >= 0; }
+
 bool scheduler_needs_host(const scheduler *s) {
     for (int64_t row = 0; row < s->g->texts; row++)
-        if (s->rows[row] != NULL && s->g->text[row].count > 0 && needs_tables(s->rows[row])) return true;
+        if (s->rows[row] != NULL && s->g->text[row].count > 0 && is_for_host(&s->rows[row]->draws)) return true;
     return false;
 }
 
-bool scheduler_ask_device(scheduler *s, int64_t ends) {
+dw_status scheduler_ask_device(scheduler *s, int64_t ends, bool *any) {
     engine_sampler *sampler = s->session->sampler;
     const sampling_settings greedy = engine_sampler_settings(0, 0, 0);
-    bool any = false;
-    for (int64_t row = 0; row < s->g->texts; row++)
-        any = any || (s->rows[row] != NULL && s->g->text[row].count > 0 && s->g->text[row].picked >= 0 && needs_sample(s, s->rows[row]));
-    for (int64_t i = 0; i < ends && any; i++) engine_sampler_ask(sampler, i, &greedy, 0, 0, -1);
-    for (int64_t row = 0; row < s->g->texts && any; row++) {
+    int64_t top = 0;
+    *any = false;
+    for (int64_t row = 0; row < s->g->texts; row++) *any = *any || (is_picked(s, row) && needs_sample(s, s->rows[row]));
+    if (!*any) return DW_OK;
+    for (int64_t i = 0; i < ends; i++) engine_sampler_ask(sampler, i, &greedy, 0, 0, -1);
+    for (int64_t row = 0; row < s->g->texts; row++) {
+        if (!is_picked(s, row)) continue;
         const serve_text *text = s->rows[row];
-        if (text == NULL || s->g->text[row].count == 0 || s->g->text[row].picked < 0) continue;
         const sampling_settings settings = settings_of(&text->draws);
-        engine_sampler_ask(sampler, s->g->text[row].picked, &settings, text->draws.seed, (uint64_t)(text->made + text->flying), -1);
+        const bool tables = uses_tables(&text->draws);
+        if (tables) TRY(engine_sampler_bring(sampler, row));
+        engine_sampler_ask(sampler, s->g->text[row].picked, &settings, text->draws.seed, (uint64_t)(text->made + text->flying), tables ? row : -1);
+        if (text->draws.top_logprobs > top) top = text->draws.top_logprobs;
     }
-    return any;
+    return engine_sampler_tell(sampler, top);
 }
 
 /* ---- a run ---- */
@@ -115,8 +126,6 @@ bool scheduler_reads_logits(const scheduler *s) {
         if (s->rows[row] != NULL && s->g->text[row].count > 0 && needs_sample(s, s->rows[row])) return true;
     return false;
 }
-
-static bool is_picked(const scheduler *s, int64_t row) { return s->rows[row] != NULL && s->g->text[row].count > 0 && s->g->text[row].picked >= 0; }
 
 /* The request's own mask of its next token, which it is asked for once. false: it wants none. */
 static bool fill_mask(const scheduler *s, serve_text *text) {

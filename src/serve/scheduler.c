@@ -50,6 +50,7 @@ static dw_status execute(scheduler *s) {
     generation *g = s->g;
     const double begin = base_now();
     g->reads_logits = scheduler_reads_logits(s);
+    engine_sampler_changed(s->session->sampler, -1);   /* the host counts what comes of this run, or of one that was rolled back */
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     TRY(orders_run(s->options.orders, s->session));
     TRY(scheduler_draw(s));

@@ -140,10 +140,10 @@ dw_status scheduler_check_draws(dw_context *context, const serve_draws *draws, i
 dw_status scheduler_begin_draws(scheduler *scheduler, const serve_text *text);
 /* Does a text of the run that is planned read its logits? */
 bool scheduler_reads_logits(const scheduler *scheduler);
-/* Does a text of the run that is planned need what only the host has: a mask, a bias, counts of ids, the likeliest ids? */
+/* Does a text of the run that is planned need what only the host has: a mask, or more of the likeliest ids than a device tells? */
 bool scheduler_needs_host(const scheduler *scheduler);
-/* Of a run that is prepared, on a device: what each of so many rows of the logits is drawn by. false: all take the likeliest, as the step does. */
-bool scheduler_ask_device(scheduler *scheduler, int64_t ends);
+/* Of a run that is prepared, on a device: what each of so many rows of the logits is drawn by. *any false: all take the likeliest, as the step does. */
+dw_status scheduler_ask_device(scheduler *scheduler, int64_t ends, bool *any);
 /* Behind a run: text->drawn of all that have a row of the logits. */
 dw_status scheduler_draw(scheduler *scheduler);
 /* Why it has no token; text->status and the context's message, of DW_END_FAULT. DW_END_NONE: it has one. */

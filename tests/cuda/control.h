@@ -19,6 +19,7 @@ typedef struct fake_cuda_control {
     int flip;                     /* these bits of the first byte of what is read from device memory are turned round */
     unsigned late;                /* a seed: work is done some time before it is waited for; 0: when it is asked for */
     int apart;                    /* kernels do not reach memory of the host */
+    int is_full;                  /* nobody gets memory of it */
     int refuses_pitches;          /* copies of rows that lie apart fail with CUDA_INVALID_VALUE */
     double kernel_ms, event_ms;   /* what a kernel, and recording an event, take by the clock of events */
     int full_edges;               /* in graphs: between nodes of which the second waits for the end of the first */

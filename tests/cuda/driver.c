@@ -365,7 +365,7 @@ cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function fun
 cuda_result cuMemAlloc_v2(cuda_pointer *memory, size_t bytes) {
     ENTER("MemAlloc");
     if (is_forbidden()) return CUDA_CAPTURE_UNSUPPORTED;
-    void *made = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    void *made = fake_cuda.is_full ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (made == NULL) return CUDA_OUT_OF_MEMORY;
     memset(made, 0xff, bytes);
     fake_cuda.live++;

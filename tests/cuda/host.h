@@ -31,11 +31,17 @@ static inline unsigned atomicCAS(unsigned *at, unsigned expected, unsigned value
     if (old == expected) *at = value;
     return old;
 }
-static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long value) {
+static inline unsigned add_word(unsigned *at, unsigned value) {
+    unsigned old = *at;
+    *at += value;
+    return old;
+}
+static inline unsigned long long add_wide(unsigned long long *at, unsigned long long value) {
     unsigned long long old = *at;
     *at += value;
     return old;
 }
+#define atomicAdd(at, value) _Generic((at), unsigned *: add_word, unsigned long long *: add_wide)(at, value)
 static inline unsigned atomicOr(unsigned *at, unsigned value) {
     unsigned old = *at;
     *at |= value;

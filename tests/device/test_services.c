@@ -1,6 +1,7 @@
 /* Services on a GPU, here the stand-in for the driver: which graphs there are, runs that are ahead, what has turns, what fails, and that all texts are those of the CPU. */
 #include "support/support.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "deepwell/serve.h"
@@ -9,8 +10,8 @@
 
 enum { SERVED = 12, SERVED_MADE = 9 };
 
-/* What some of the texts ask for: the likeliest, draws, or a mask. */
-typedef enum wish { GREEDY, DRAWS, MASKS } wish;
+/* What some of the texts ask for: the likeliest, draws, a mask; penalties and biases, which a device has tables of; the likeliest ids told; and penalties of some where others have masks, whose runs are the host's. */
+typedef enum wish { GREEDY, DRAWS, MASKS, TABLES, TOLD, MIXED, WISHES } wish;
 
 /* Neither the id in front nor the two behind it: an id that was not known yet when it was asked would give others. */
 static int forbid_near(void *user, int64_t last_id, uint32_t *bits) {
@@ -19,10 +20,18 @@ static int forbid_near(void *user, int64_t last_id, uint32_t *bits) {
     return 0;
 }
 
+static const int64_t BIASED[] = {2, 5};
+static const float BIASES[] = {-INFINITY, 1.5f};
+
 static void submit_served(dw_context *context, dw_service *service, wish wish, uint64_t *requests) {
     for (int i = 0; i < SERVED; i++) {
         int64_t ids[64];
-        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = wish == DRAWS && i % 3 == 2, .seed = (uint64_t)i, .mask = wish == MASKS && i % 4 == 3 ? forbid_near : NULL};
+        dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = wish != GREEDY && wish != MASKS && i % 3 == 2, .seed = (uint64_t)i};
+        if ((wish == MASKS || wish == MIXED) && i % 4 == 3) request.mask = forbid_near;
+        if ((wish == TABLES || wish == MIXED) && i % 4 != 1) request.presence = 0.7, request.frequency = 3, request.repetition = 1 + 0.2 * (i % 3);
+        if (wish == TABLES && i % 5 > 2) request.bias_ids = BIASED, request.bias = BIASES, request.bias_count = COUNT_OF(BIASED);
+        if (wish == TOLD) request.top_logprobs = i % 4;
+        if (wish == MIXED) request.tokens = i % 4 == 3 ? 2 : SERVED_MADE;
         for (int k = 0; k < 64; k++) ids[k] = (int64_t)(num_random((uint64_t)(i % 4), (uint64_t)k) % VOCABULARY);
         assert_ok(context, dw_service_submit(context, service, &request, &requests[i]));
     }
@@ -50,11 +59,16 @@ static void serve(dw_context *context, const char *text, const char *device, wis
             int i = 0;
             while (requests[i] != events[e].request) i++;
             assert_null(events[e].message);
-            if (events[e].id >= 0) made_ids[i * (SERVED_MADE + 1) + events[e].index] = events[e].id;
+            if (events[e].id < 0) continue;
+            int64_t *made = &made_ids[i * (SERVED_MADE + 1) + events[e].index];
+            *made = events[e].id;
+            assert_int_equal(events[e].top_count, wish == TOLD ? i % 4 : 0);
+            for (int k = 0; k < events[e].top_count; k++) *made = *made * 10 + events[e].top_ids[k];
         }
     }
     dw_service_measure(service, &facts);
     assert_true(facts.prefix_hits > 0);
+    if (device != NULL && wish != MASKS && wish != MIXED && !fake->apart) assert_int_equal(count_calls("MemcpyDtoHAsync"), 0);   /* no logits come to the host */
     if (device != NULL) assert_int_equal(count_calls("GraphLaunch"), facts.runs);
     assert_int_equal(count_calls("GraphInstantiate"), 0);
     assert_true(count_calls("GraphExecKernelNodeSetParams") <= 2 * facts.runs);   /* what a run's graph carries at its ends */
@@ -118,6 +132,53 @@ static void a_mask_waits_for_the_id_in_front_of_it(void **state) {
     dw_context_destroy(context);
 }
 
+/* Counts follow what is drawn on the device, ahead of the host, and are the host's again behind a run of its own. */
+static void penalties_and_biases_are_the_devices(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    for (wish wish = TABLES; wish < WISHES; wish++) {
+        static int64_t here[SERVED * (SERVED_MADE + 1)], plain[SERVED * (SERVED_MADE + 1)];
+        const char *const text = wish == MIXED ? WINDOWED : ALL;
+        serve(context, text, NULL, wish == MIXED ? MASKS : DRAWS, plain);
+        serve(context, text, NULL, wish, here);
+        assert_memory_not_equal(here, plain, sizeof here);
+        for (unsigned seed = 0; seed <= 2; seed++) serve_as_here(context, text, wish, seed, here);
+    }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* A device that has no room for counts ends the text that wants them, and says what they take. */
+static void counts_without_room_end_their_text(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    const int64_t ids[] = {1, 2, 3};
+    dw_model *model = open_model(context, ALL, DEVICE_NAME);
+    dw_service *service;
+    dw_event events[32];
+    uint64_t requests[2];
+    int told = 0;
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 8, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service));
+    fake->is_full = 1;
+    for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .presence = i}, &requests[i]));
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        for (int i = dw_service_poll(service, events, COUNT_OF(events)); i-- > 0;) {
+            if (events[i].end == DW_END_NONE) continue;
+            const bool wants = events[i].request == requests[1];
+            assert_int_equal(events[i].end, wants ? DW_END_FAULT : DW_END_LENGTH);
+            if (wants) assert_non_null(strstr(events[i].message, "counts of tokens, for penalties, of 2 texts take 64 bytes"));
+            told++;
+        }
+    }
+    assert_int_equal(told, 2);
+    fake->is_full = 0;
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 /* An id that only one of both tables has: a kernel reports it in the middle of a run. */
 static const char SHORT[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  " TABLE "\n  const u f32[7,4] = 1,2,-1,3, -2,1,0.5,1, 3,-1,2,-2, 0.25,1,-3,1, -1,-1,2,1, 2,0.5,1,-2, -3,1,1,0.5\n"
                             "  const bias f32[8] = 0,0,0,0,0,0,0,-1000\n  %1 = take t, ids {axis=0}\n  %2 = take u, ids {axis=0}\n  %3 = add %1, %2\n  %4 = reshape %3 {shape=[b,s,2,2]}\n"
@@ -125,14 +186,14 @@ static const char SHORT[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  i
                             "  %9 = matmul %8, t {bt=true}\n  %10 = add %9, bias\n  output logits %10\n";
 
 /* Three texts, the second of which has the id; what each made, and how it ended. */
-static void serve_short(dw_context *context, dw_model *model, bool with_fault, int64_t made[3][SERVED_MADE], dw_end *ends) {
+static void serve_short(dw_context *context, dw_model *model, bool with_fault, double penalty, int64_t made[3][SERVED_MADE], dw_end *ends) {
     dw_event events[64];
     dw_service *service;
     uint64_t requests[3];
     assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 3, .context = 32, .page_tokens = 16, .cache_bytes = 1 << 16, .flags = DW_SERVICE_NO_SHARING}, &service));
     for (int i = 0; i < 3; i++) {
         const int64_t ids[] = {1 + i, 2, i == 1 && with_fault ? 7 : 3};
-        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = SERVED_MADE}, &requests[i]));
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = SERVED_MADE, .presence = penalty, .frequency = penalty}, &requests[i]));
     }
     for (int busy = 1; busy;) {
         assert_ok(context, dw_service_step(context, service, &busy));
@@ -157,13 +218,14 @@ static void a_fault_of_a_kernel_ends_its_own_text(void **state) {
     (void)state;
     dw_context *context = context_of();
     dw_model *model = open_model(context, SHORT, DEVICE_NAME);
-    for (unsigned seed = 0; seed <= 2; seed++) {
+    for (unsigned seed = 0; seed <= 5; seed++) {
         int64_t whole[3][SERVED_MADE] = {{0}}, made[3][SERVED_MADE] = {{0}};
+        const double penalty = seed > 2 ? 0.6 : 0;   /* by counts on the device, which are the host's behind the fault */
         dw_end ends[3];
-        fake->late = seed;
-        serve_short(context, model, false, whole, ends);
+        fake->late = seed % 3;
+        serve_short(context, model, false, penalty, whole, ends);
         for (int i = 0; i < 3; i++) assert_int_equal(ends[i], DW_END_LENGTH);
-        serve_short(context, model, true, made, ends);
+        serve_short(context, model, true, penalty, made, ends);
         fake->late = 0;
         for (int i = 0; i < 3; i++) assert_int_equal(ends[i], i == 1 ? DW_END_FAULT : DW_END_LENGTH);
         for (int i = 0; i < 3; i += 2) assert_memory_equal(made[i], whole[i], sizeof made[i]);
@@ -334,7 +396,7 @@ static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
         if (dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service) != DW_OK) {
             refused++;
         } else {
-            for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i}, &request));
+            for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i, .presence = 1 - i, .top_logprobs = i}, &request));
             int busy = 1, ended = 0;
             for (int steps = 0; busy && steps < 100 && dw_service_step(context, service, &busy) == DW_OK; steps++)
                 for (int i = dw_service_poll(service, events, COUNT_OF(events)); i-- > 0;) ended += events[i].end != DW_END_NONE;
@@ -365,7 +427,7 @@ static void a_lost_context_ends_all_texts_with_its_words(void **state) {
         int busy = 1, ended = 0, asked = 2;
         any = false;
         assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service));
-        for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i}, &request));
+        for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i, .presence = 1 - i, .top_logprobs = i}, &request));
         begin_log();
         fake->lost_at = ++behind;
         for (int steps = 0; ended < asked && steps < 200; steps++) {
@@ -408,6 +470,7 @@ int main(void) {
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
         cmocka_unit_test(work_may_be_done_late), cmocka_unit_test(a_graph_that_has_carried_may_have_to_be_fed_by_copies),
         cmocka_unit_test(a_mask_waits_for_the_id_in_front_of_it),
+        cmocka_unit_test(penalties_and_biases_are_the_devices), cmocka_unit_test(counts_without_room_end_their_text),
         cmocka_unit_test(a_fault_of_a_kernel_ends_its_own_text),
         cmocka_unit_test(prompts_and_tokens_have_turns_on_a_gpu),
         cmocka_unit_test(prompts_have_a_size_of_their_own),

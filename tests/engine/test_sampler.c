@@ -30,7 +30,7 @@ static void fill(float *logits) {
 
 static engine_sampler *sampler_of(dw_context *context) {
     engine_sampler *sampler;
-    assert_ok(context, engine_sampler_create(context, VOCABULARY, DW_FORMAT_f32, ROWS, TEXTS, &sampler));
+    assert_ok(context, engine_sampler_create(context, NULL, VOCABULARY, DW_FORMAT_f32, ROWS, TEXTS, &sampler));
     return sampler;
 }
 

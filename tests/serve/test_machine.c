@@ -89,7 +89,7 @@ static int allow(void *user, int64_t last_id, uint32_t *bits) {
 static dw_request request_of(const world *w, const subject *s, int number) {
     static const int64_t bad[] = {BAD};
     static const float never[] = {-INFINITY};
-    const bool is_plain = w->device != NULL && s->temperature == 0 && !s->is_masked;   /* a bias needs logits, and a text with one waits for each run */
+    const bool is_plain = w->device != NULL && s->temperature == 0 && !s->is_masked;   /* these take what the step names, the others draw from logits */
     return (dw_request){.count = s->count, .ids = s->ids, .tokens = s->tokens, .temperature = s->temperature, .seed = (uint64_t)number, .bias_ids = bad, .bias = never, .bias_count = is_plain ? 0 : 1, .mask = s->is_masked ? allow : NULL,
                         .presence = number % 8 == 1 ? 0.2 : 0};
 }

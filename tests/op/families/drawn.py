@@ -121,4 +121,10 @@ def sample():
     c.note("rows that have no token")
     rows(torch.tensor([[1.0, nan, 2.0], [-inf, -inf, -inf], [0.0, 1.0, 2.0], [inf, 1.0, 2.0]]), [plain(0), plain(1), plain(1), plain(1)], [[0, 0]] * 4,
          mask=torch.tensor([[True, True, True], [True, True, True], [False, False, False], [True, True, True]]), best=1)
+    c.note("counts of tokens, of one several times, of rows and ids that are not there")
+    for kinds in ((torch.int64, torch.int64), (torch.int32, torch.int64)):
+        x, ids, row = integers(0, 9, 3, 5).int(), torch.tensor([4, 0, 0, 7, 2, -1, 3, 0]), torch.tensor([0, 2, 2, 1, -1, 1, 3, 2])
+        there = (ids >= 0) & (ids < 5) & (row >= 0) & (row < 3)
+        after = x.clone().index_put_((row[there], ids[there]), torch.ones(int(there.sum()), dtype=torch.int32), accumulate=True)
+        c.add("tally", [x, ids.to(kinds[0]), row.to(kinds[1])], after)
     c.write()
