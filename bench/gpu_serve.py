@@ -11,7 +11,7 @@ All requests come at once, or with --rate N by a Poisson clock, N a second on av
     host us   what the loop of the service works for a run, without what it waits
     busy      the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
 
-The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
+The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "penalties", the same with repetition 1.1, frequency 0.2 and five likeliest ids told; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
 --long N, a multiple of 2048, the most tokens of a run: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
 that of a run full of prompt: a prompt of N ids by itself over its runs, and its last run, which sees the most keys: what it takes longer than one of 2048 ids less.
 --for N: no way begins after so many seconds, nor does --long. Ids are random, so no text shares a beginning.
@@ -195,7 +195,8 @@ def measure(name, arguments, transformers, torch, deepwell):
     for count in counts:
         prompts, arrivals = ids[:count].tolist(), arrivals_of(count, arguments.rate)
         turns = {"service": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {}), "waits": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {"lookahead": False}),
-                 "draws": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95}, {}), "invariant": lambda n: served(engines["invariant"], prompts, n, arrivals, {}, {}),
+                 "draws": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95}, {}),
+                 "penalties": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95, "repetition": 1.1, "frequency": 0.2, "top_logprobs": 5}, {}), "invariant": lambda n: served(engines["invariant"], prompts, n, arrivals, {}, {}),
                  "beside": lambda n: served(engines["beside"], prompts, n, arrivals, {}, {}), "generate": lambda n: generated(engines["plain"], prompts, n), "peer": lambda n: batched(model, prompts, n, arrivals)}
         lines = {way: [] for way in chosen}
         try:
