@@ -9,9 +9,10 @@ All requests come at once, or with --rate N by a Poisson clock, N a second on av
     first     milliseconds from a request to its first token: median, 99th percentile
     between   milliseconds between tokens of a text: median, 99th percentile
     host us   what the loop of the service works for a run, without what it waits
-    busy      the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
+    waited    the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
+    busy      the share of the time between the first token of all and the last in which the GPU works, by events in front of each run and behind it (`device_s` of the facts)
 
-The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "penalties", the same with repetition 1.1, frequency 0.2 and five likeliest ids told; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
+The ways: "service"; "untimed", without those events; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "penalties", the same with repetition 1.1, frequency 0.2 and five likeliest ids told; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
 --long N, a multiple of 2048, the most tokens of a run: behind the other ways, what texts of the service notice while four prompts of N ids arrive, each when the one before has its first token: a line with the time between tokens meanwhile, and with
 that of a run full of prompt: a prompt of N ids by itself over its runs, and its last run, which sees the most keys: what it takes longer than one of 2048 ids less.
 --for N: no way begins after so many seconds, nor does --long. Ids are random, so no text shares a beginning.
@@ -48,16 +49,26 @@ def served(engine, prompts, tokens, arrivals, how, options):
     """The times at which each text's tokens came, from the first request on; and the service's facts."""
     import deepwell.serve
 
+    worked = []         # (when, device_s) at the first and the last token of each text
+
     async def read(service, prompt, begin, at):
         await asyncio.sleep(max(0.0, begin + at - time.perf_counter()))
-        return [time.perf_counter() - begin async for event in service.submit(prompt, tokens, **how) if event.id is not None]
+        stamps = []
+        async for event in service.submit(prompt, tokens, **how):
+            if event.id is not None:
+                stamps.append(time.perf_counter() - begin)
+                if len(stamps) in (1, tokens):
+                    worked.append((stamps[-1], service.facts()["device_s"]))
+        return stamps
 
     async def run():
-        async with deepwell.serve.Service(engine, rows=len(prompts), context=len(prompts[0]) + tokens, run_tokens=RUN_TOKENS, share=False, **options) as service:
+        async with deepwell.serve.Service(engine, rows=len(prompts), context=len(prompts[0]) + tokens, run_tokens=RUN_TOKENS, share=False, **{"times_device": True, **options}) as service:
             before, begin = service.facts(), time.perf_counter()
             stamps = await asyncio.gather(*[read(service, prompt, begin, at) for prompt, at in zip(prompts, arrivals)])
             after = service.facts()
-            return stamps, {name: after[name] - before[name] for name in ("host_s", "wait_s", "waited_runs", "runs")}
+            first, last = min(worked), max(worked)
+            facts = {name: after[name] - before[name] for name in ("host_s", "wait_s", "waited_runs", "runs", "device_s")}
+            return stamps, {**facts, "busy": (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0}
     return asyncio.run(run())
 
 
@@ -159,13 +170,15 @@ def line_of(stamps, arrivals, facts):
     between = [1e3 * (b - a) for times in stamps for a, b in zip(times, times[1:])]
     runs = facts.get("runs", 0)
     return {"step": 1e3 * (last[-1] - last[0]) / (len(last) - 1), "tokens/s": sum(map(len, stamps)) / max(times[-1] for times in stamps), "first": percentile(first, 0.5), "first99": percentile(first, 0.99),
-            "between": percentile(between, 0.5), "between99": percentile(between, 0.99), "host us": 1e6 * facts["host_s"] / runs if runs else 0.0, "busy": facts["waited_runs"] / runs if runs else 0.0}
+            "between": percentile(between, 0.5), "between99": percentile(between, 0.99), "host us": 1e6 * facts["host_s"] / runs if runs else 0.0,
+            "waited": facts["waited_runs"] / runs if runs else 0.0, "busy": facts["busy"] if facts.get("device_s") else None}
 
 
 def print_lines(name, count, lines):
-    mid = {key: statistics.median(line[key] for line in lines) for key in lines[0]}
+    mid = {key: statistics.median(line[key] for line in lines) if lines[0][key] is not None else None for key in lines[0]}
+    busy = f"{mid['busy']:6.3f}" if mid["busy"] is not None else f"{'':6}"
     print(f"{count:5} {name:10} {mid['step']:8.3f} {mid['tokens/s']:9.0f} {mid['first']:9.1f} {mid['first99']:9.1f} {mid['between']:8.3f} {mid['between99']:9.3f} "
-          + (f"{mid['host us']:8.1f} {mid['busy']:6.3f}" if mid["host us"] else f"{'':8} {'':6}") + f" {len(lines):3}", flush=True)
+          + (f"{mid['host us']:8.1f} {mid['waited']:6.3f} {busy}" if mid["host us"] else f"{'':8} {'':6} {'':6}") + f" {len(lines):3}", flush=True)
 
 
 def is_late(arguments):
@@ -191,10 +204,11 @@ def measure(name, arguments, transformers, torch, deepwell):
             engines[kind] = deepwell.compile(graph, precision=arguments.beside if kind == "beside" else arguments.precision, device=arguments.device, invariant=kind == "invariant")
     print(f"{name} {arguments.precision} on {torch.cuda.get_device_name() if arguments.device == 'cuda' else 'the CPU'}, compiled in {time.perf_counter() - start:.1f} s; prompts of {arguments.prompt} ids, "
           f"{arguments.tokens} new ones, " + (f"{arguments.rate:g} requests a second" if arguments.rate else "requests at once"))
-    print(f"{'texts':>5} {'way':10} {'step':>8} {'tokens/s':>9} {'first':>9} {'.. p99':>9} {'between':>8} {'.. p99':>9} {'host us':>8} {'busy':>6} {'n':>3}", flush=True)
+    print(f"{'texts':>5} {'way':10} {'step':>8} {'tokens/s':>9} {'first':>9} {'.. p99':>9} {'between':>8} {'.. p99':>9} {'host us':>8} {'waited':>6} {'busy':>6} {'n':>3}", flush=True)
     for count in counts:
         prompts, arrivals = ids[:count].tolist(), arrivals_of(count, arguments.rate)
         turns = {"service": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {}), "waits": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {"lookahead": False}),
+                 "untimed": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {"times_device": False}),
                  "draws": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95}, {}),
                  "penalties": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95, "repetition": 1.1, "frequency": 0.2, "top_logprobs": 5}, {}), "invariant": lambda n: served(engines["invariant"], prompts, n, arrivals, {}, {}),
                  "beside": lambda n: served(engines["beside"], prompts, n, arrivals, {}, {}), "generate": lambda n: generated(engines["plain"], prompts, n), "peer": lambda n: batched(model, prompts, n, arrivals)}

@@ -13,7 +13,8 @@ typedef struct dw_service dw_service;
 
 enum dw_service_flags {
     DW_SERVICE_NO_SHARING = 1,   /* no text reads what another one brought into the cache */
-    DW_SERVICE_NO_LOOKAHEAD = 2  /* on a GPU no run is started before the ids of the one in front of it are here */
+    DW_SERVICE_NO_LOOKAHEAD = 2, /* on a GPU no run is started before the ids of the one in front of it are here */
+    DW_SERVICE_TIMES_DEVICE = 4  /* the facts say how long a GPU works, by its own clock: two marks more in each run. UNSUPPORTED on a simulated GPU, which has no clock */
 };
 
 /* Zero-initialise, then set what matters. */
@@ -92,6 +93,7 @@ typedef struct dw_service_facts {
     int64_t read_tokens, made_tokens, runs;
     double run_s_median, run_s_90, run_s_99, run_s_most;               /* of the last 1024 runs */
     double host_s, wait_s;                                             /* of all steps together: what the host worked, and what it waited for a device */
+    double device_s;                                                   /* with DW_SERVICE_TIMES_DEVICE: what a GPU worked, by events in front of each run that has come and behind it; runs follow each other, so no second counts twice. Else 0 */
     int64_t waited_runs;                                               /* the runs of a device that the host waited for: their next one was there before they ended */
     int64_t vocabulary;                                                /* ids that there are; a mask has a bit for each */
     const char *alone;                                                 /* why texts go one after another, or share no pages; NULL: they do neither. As long as the service */

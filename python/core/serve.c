@@ -101,21 +101,21 @@ static void service_dealloc(PyObject *object) {
 }
 
 static PyObject *service_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"model", "rows", "run_tokens", "context", "page_tokens", "cache_bytes", "queue", "dims", "share", "lookahead", NULL};
+    static char *names[] = {"model", "rows", "run_tokens", "context", "page_tokens", "cache_bytes", "queue", "dims", "share", "lookahead", "times_device", NULL};
     PyObject *model;
     dw_service_options options = {0};
     long long rows = 0, run_tokens = 0, context = 0, page_tokens = 0;
     unsigned long long cache_bytes = 0;
-    int share = 1, lookahead = 1;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$LLLLKizpp", names, core_model_type, &model, &rows, &run_tokens, &context, &page_tokens, &cache_bytes, &options.queue,
-                                     &options.dims, &share, &lookahead))
+    int share = 1, lookahead = 1, times_device = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$LLLLKizppp", names, core_model_type, &model, &rows, &run_tokens, &context, &page_tokens, &cache_bytes, &options.queue,
+                                     &options.dims, &share, &lookahead, &times_device))
         return NULL;
     options.rows = rows;
     options.run_tokens = run_tokens;
     options.context = context;
     options.page_tokens = page_tokens;
     options.cache_bytes = cache_bytes;
-    options.flags = (share ? 0 : DW_SERVICE_NO_SHARING) | (lookahead ? 0 : DW_SERVICE_NO_LOOKAHEAD);
+    options.flags = (share ? 0 : DW_SERVICE_NO_SHARING) | (lookahead ? 0 : DW_SERVICE_NO_LOOKAHEAD) | (times_device ? DW_SERVICE_TIMES_DEVICE : 0);
     core_service *self = PyObject_GC_New(core_service, type);
     if (self == NULL) return NULL;
     memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));

@@ -268,7 +268,7 @@ class Service:
     """Requests in, events out: what deepwell.serve.Service is made of. Runs in a thread of its own between start and stop, without the GIL."""
 
     def __init__(self, model: Model, *, rows: int = 0, run_tokens: int = 0, context: int = 0, page_tokens: int = 0, cache_bytes: int = 0, queue: int = 0, dims: str | None = None,
-                 share: bool = True, lookahead: bool = True) -> None:
+                 share: bool = True, lookahead: bool = True, times_device: bool = False) -> None:
         """As dw_service_options (include/deepwell/serve.h); 0: the usual. The model was made with generate=True."""
 
     def start(self) -> None: ...

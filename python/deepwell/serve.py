@@ -55,15 +55,15 @@ class Stream:
 class Service:
     """Requests for one engine. rows: texts at work at a time; run_tokens: the most new tokens of a run; context: tokens that a text may have; cache_bytes and page_tokens: of the cache;
     queue: requests that are known at most; share=False: no text reads what another one brought into the cache; lookahead=False: on a GPU no run is
-    started before the ids of the one in front of it are here; dims: the largest sizes of an encoder's inputs, "enc=512". 0 stands for the usual
+    started before the ids of the one in front of it are here; times_device=True: the facts say how long a GPU works (`device_s`); dims: the largest sizes of an encoder's inputs, "enc=512". 0 stands for the usual
     (include/deepwell/serve.h). Weights are updated while it is closed. Used from one event loop.
 
     Of an engine that is cut over ranks (``compile(.., mesh=)``) every rank makes one. The rank that leads uses it; the others call ``follow``."""
 
     def __init__(self, engine: Any, *, rows: int = 0, run_tokens: int = 0, context: int = 0, page_tokens: int = 0, cache_bytes: int = 0, queue: int = 0, share: bool = True,
-                 lookahead: bool = True, dims: str | None = None) -> None:
+                 lookahead: bool = True, times_device: bool = False, dims: str | None = None) -> None:
         self._core = _core.Service(engine._generation_model(), rows=rows, run_tokens=run_tokens, context=context, page_tokens=page_tokens, cache_bytes=cache_bytes, queue=queue,
-                                   share=share, lookahead=lookahead, dims=dims)
+                                   share=share, lookahead=lookahead, times_device=times_device, dims=dims)
         self._streams: dict[int, Stream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct cuda_stream_st { unsigned flags; };
-struct cuda_event_st { bool recorded; uint64_t ticket; };   /* ticket: complete when so much is done */
+struct cuda_event_st { bool timed, recorded; uint64_t ticket; };   /* ticket: complete when so much is done */
 
 static cuda_result check(void) { return driver_leave(driver_enter()); }
 
@@ -147,11 +147,12 @@ cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
 }
 
 cuda_result cuEventCreate(cuda_event *event, unsigned flags) {
-    (void)flags;
     cuda_result result = check();
     if (result != CUDA_OK || event == NULL) return result != CUDA_OK ? result : CUDA_INVALID_VALUE;
     *event = calloc(1, sizeof **event);
-    return *event != NULL ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+    if (*event == NULL) return CUDA_OUT_OF_MEMORY;
+    (*event)->timed = (flags & CUDA_EVENT_NO_TIMING) == 0;
+    return CUDA_OK;
 }
 
 cuda_result cuEventRecord(cuda_event event, cuda_stream stream) {
@@ -174,7 +175,7 @@ cuda_result cuEventQuery(cuda_event event) { return event != NULL ? query(event-
 cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) {
     if (!sim_driver.times_zero) return driver_say(CUDA_NOT_SUPPORTED, "the simulator is no model of time: it has no elapsed time (option times=zero: say 0, for programs that go on only then)");
     if (milliseconds == NULL) return CUDA_INVALID_VALUE;
-    if (start == NULL || end == NULL || !start->recorded || !end->recorded) return CUDA_INVALID_HANDLE;
+    if (start == NULL || end == NULL || !start->recorded || !end->recorded || !start->timed || !end->timed) return CUDA_INVALID_HANDLE;
     *milliseconds = 0;
     return query(start->ticket > end->ticket ? start->ticket : end->ticket);
 }

@@ -116,9 +116,9 @@ static void cuda_unpin(device *device, void *memory) {
     cuda_leave(device);
 }
 
-static dw_status cuda_mark_create(device *device, void **mark) {
+static dw_status cuda_mark_create(device *device, device_mark_kind kind, void **mark) {
     *mark = NULL;
-    IN_CONTEXT(device, EventCreate, (cuda_event *)mark, CUDA_EVENT_NO_TIMING);
+    IN_CONTEXT(device, EventCreate, (cuda_event *)mark, kind == DEVICE_MARK_TIMED ? 0 : CUDA_EVENT_NO_TIMING);
     return DW_OK;
 }
 
@@ -136,6 +136,13 @@ static dw_status cuda_mark(device *device, void *mark) {
 static dw_status cuda_await(device *device, void *mark) {
     IN_CONTEXT(device, EventSynchronize, mark);
     return tell_fault(device);
+}
+
+static dw_status cuda_elapsed(device *device, void *first, void *last, double *seconds) {
+    float milliseconds = 0;
+    IN_CONTEXT(device, EventElapsedTime, &milliseconds, first, last);
+    *seconds = (double)milliseconds * 1e-3;
+    return DW_OK;
 }
 
 static bool cuda_tell_driver(const device *device, char *words, size_t size) {
@@ -233,6 +240,7 @@ static const device_calls cuda_calls = {
     .mark_release = cuda_mark_release,
     .mark = cuda_mark,
     .await = cuda_await,
+    .elapsed = cuda_elapsed,
     .graph_create = cuda_graph_create,
     .graph_begin = cuda_graph_begin,
     .graph_add = cuda_record,

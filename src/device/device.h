@@ -18,6 +18,9 @@ typedef struct device_times {
     int launches, early;          /* all, and those that may begin before the one in front of them has ended */
 } device_times;
 
+/* A place in the order of what was started; one that is timed says when the device came by, too, by its own clock. */
+typedef enum device_mark_kind { DEVICE_MARK, DEVICE_MARK_TIMED } device_mark_kind;
+
 /* Rows of so many bytes each, pitches apart; those of the one do not overlap those of the other. */
 typedef struct device_rows { void *to; const void *from; size_t to_pitch, from_pitch, bytes, count; } device_rows;
 
@@ -53,10 +56,12 @@ typedef struct device_calls {
     dw_status (*pin)(device *device, size_t bytes, void **memory);
     void (*unpin)(device *device, void *memory);
     /* and so are marks: a place behind all that was started before it was set. await returns when all in front of that is done, as synchronize does. */
-    dw_status (*mark_create)(device *device, void **mark);
+    dw_status (*mark_create)(device *device, device_mark_kind kind, void **mark);
     void (*mark_release)(device *device, void *mark);
     dw_status (*mark)(device *device, void *mark);
     dw_status (*await)(device *device, void *mark);
+    /* Seconds from one timed mark to the other; both were set, and the second was awaited. UNSUPPORTED on a simulated device, which has no clock. */
+    dw_status (*elapsed)(device *device, void *first, void *last, double *seconds);
     /* Steps as one thing to start; NULL where steps run one by one. A run records its steps: begin, add each, launch. Recording the same steps again, with
      * other addresses or sizes, changes the graph in place and allocates nothing. */
     dw_status (*graph_create)(device *device, device_graph **graph);

@@ -9,6 +9,36 @@
 
 enum { PARCEL_INPUT = 16384 };   /* bytes: larger inputs are copied by themselves */
 
+/* ---- what the device works ---- */
+
+static dw_status add_work(dw_session *session, void *begin, void *end) {
+    double seconds;
+    if (begin == NULL) return DW_OK;
+    TRY(session->device->calls->elapsed(session->device, begin, end, &seconds));
+    session->worked_s += seconds;
+    return DW_OK;
+}
+
+static dw_status set_mark(dw_session *session, void *mark) { return mark != NULL ? session->device->calls->mark(session->device, mark) : DW_OK; }
+
+dw_status engine_time_runs(dw_session *session) {
+    device *device = session->device;
+    if (device == NULL || device->calls->elapsed == NULL || session->begin != NULL) return DW_OK;
+    TRY(device->calls->mark_create(device, DEVICE_MARK_TIMED, &session->begin));
+    TRY(device->calls->mark_create(device, DEVICE_MARK_TIMED, &session->end));
+    TRY(set_mark(session, session->begin));
+    TRY(set_mark(session, session->end));
+    TRY(device->calls->await(device, session->end));
+    TRY(add_work(session, session->begin, session->end));   /* has it a clock? */
+    session->worked_s = 0;
+    return DW_OK;
+}
+
+void engine_time_free(dw_session *session) {
+    if (session->begin != NULL) session->device->calls->mark_release(session->device, session->begin);
+    if (session->end != NULL) session->device->calls->mark_release(session->device, session->end);
+}
+
 /* ---- staging ---- */
 
 void engine_stage_widen(engine_runner *runner, const plan_binding *binding) {
@@ -93,6 +123,7 @@ dw_status engine_stage_read(dw_session *session, const engine_runner *runner, si
 static void free_flights(dw_session *session, engine_runner *runner) {
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         engine_flight *flight = &runner->flights[i];
+        if (flight->begin != NULL) session->device->calls->mark_release(session->device, flight->begin);
         if (flight->mark != NULL) session->device->calls->mark_release(session->device, flight->mark);
         if (flight->host != NULL) session->device->calls->unpin(session->device, flight->host);
         if (flight->draws != NULL) session->device->calls->unpin(session->device, flight->draws);
@@ -116,7 +147,8 @@ dw_status engine_flights_create(dw_session *session, engine_runner *runner, size
         flight->result = (uint8_t *)flight->host + bytes;
         TRY(device->calls->pin(device, engine_sampler_device_bytes(session->sampler), &flight->draws));
         TRY(device->calls->alloc(device, engine_sampler_device_bytes(session->sampler), &flight->there));
-        TRY(device->calls->mark_create(device, &flight->mark));
+        if (session->begin != NULL) TRY(device->calls->mark_create(device, DEVICE_MARK_TIMED, &flight->begin));
+        TRY(device->calls->mark_create(device, session->begin != NULL ? DEVICE_MARK_TIMED : DEVICE_MARK, &flight->mark));
     }
     return DW_OK;
 }
@@ -273,10 +305,12 @@ static dw_status start_graph(dw_session *session, engine_slot *slot) {
     return DW_OK;
 }
 
-static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases) {
+/* begin: the mark in front of it; NULL: none. */
+static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases, void *begin) {
     bool done;
     TRY(record(session, slot, bases));
     TRY(make_carry(session, slot, NULL, &done));
+    TRY(set_mark(session, begin));
     return start_graph(session, slot);
 }
 
@@ -324,9 +358,13 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     TRY(bring_inputs(session, runner, binding, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
-    TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot, &bases) : run_steps(session, runner, binding, &bases));
+    const bool has_graph = slot->graph != NULL && runner->profile == NULL;
+    if (!has_graph) TRY(set_mark(session, session->begin));
+    TRY(has_graph ? launch_graph(session, slot, &bases, session->begin) : run_steps(session, runner, binding, &bases));
     TRY(bring_outputs(session, runner, binding));
+    TRY(set_mark(session, session->end));
     dw_status status = device->calls->synchronize(device);
+    if (status == DW_OK) TRY(add_work(session, session->begin, session->end));
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
 }
 
@@ -393,6 +431,7 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
     const bool can = add_inputs(runner, flight->host, packed, at, outputs[output], link_count, links, &c) && add_piece(&c, CARRIED_FIRST, asked.to, asked.from, asked.bytes);
     if (!draws) add_piece(&c, CARRIED_LAST, result.to, result.from, result.bytes);
     TRY(make_carry(session, slot, can ? &c : NULL, &done));
+    TRY(set_mark(session, flight->begin));   /* the host's work is done: where the device stands still, it does so in front of the mark */
     if (!done) TRY(copy_inputs(session, runner, flight->host, packed, inputs[input], outputs[output], link_count, links, &asked));
     TRY(start_graph(session, slot));
     flight->made = (sampler_made){0};
@@ -404,6 +443,7 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
 
 dw_status engine_land(dw_session *session, const engine_runner *runner, const engine_flight *flight) {
     const dw_status status = session->device->calls->await(session->device, flight->mark);
+    if (status == DW_OK) TRY(add_work(session, flight->begin, flight->mark));
     return status == DW_OK ? base_poll(session->context) : name_step(session, runner->program->plan, status);
 }
 
@@ -470,7 +510,7 @@ dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan
     session->captured = session->captured || captured;
     dw_status status = engine_prepare(session, &is_seen);
     if (session->lender != NULL) engine_prepared_changed(session);
-    if (status == DW_OK) status = launch_graph(session, slot, &bases);
+    if (status == DW_OK) status = launch_graph(session, slot, &bases, NULL);
     const dw_status ended = device->calls->lead(device);
     return status == DW_OK ? ended : status;
 }

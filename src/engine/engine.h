@@ -194,6 +194,7 @@ typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel
 /* A run that the host does not wait for: its inputs wait in pinned memory, and one of its outputs comes there. */
 typedef struct engine_flight {
     void *host, *result, *mark;
+    void *begin;               /* a mark in front of it, where runs are timed; else NULL */
     void *draws, *there;       /* what draws of its rows read, and what they tell besides ids: here, pinned, and on the device */
     sampler_made made;         /* of the run that has landed */
 } engine_flight;
@@ -257,6 +258,8 @@ struct dw_session {
     bool is_prepared;          /* they were run, and no trained state has changed since; */
     uint64_t prepared_updates; /* of the model, then */
     unsigned flags;            /* of dw_session_flags */
+    void *begin, *end;         /* marks of runs that are waited for, where runs are timed; else NULL */
+    double worked_s;           /* what the device worked for them, by its own clock */
     bool enqueued;             /* there were runs on streams */
     bool captured;             /* a graph of the caller's runs on its memory, which stays until the end */
     engine_memory *kept;
@@ -317,6 +320,10 @@ dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner);
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
 
 /* device_run.c: runs on a device that has memory of its own */
+/* From here on session->worked_s counts what the device takes for runs, each from where its graph is launched, or small inputs are copied for it, to where its outputs are back; they follow each other, so no second counts twice. Before engine_flights_create.
+ * Nothing is done where runs are on the host. UNSUPPORTED: the device is simulated, and has no clock. */
+dw_status engine_time_runs(dw_session *session);
+void engine_time_free(dw_session *session);
 /* Inputs and outputs of this binding want room: engine_stage_create makes it, also when there is some already. */
 void engine_stage_widen(engine_runner *runner, const plan_binding *binding);
 dw_status engine_stage_create(dw_session *session, engine_runner *runner);

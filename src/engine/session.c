@@ -110,6 +110,7 @@ void engine_session_destroy(dw_session *session) {
     engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     for (size_t i = 0; i < session->kept_count; i++) engine_memory_free(session, session->kept[i].memory, session->kept[i].bytes);
     engine_prepared_free(session);
+    engine_time_free(session);
     engine_sampler_destroy(session->sampler);
     device_close(session->device);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);

@@ -15,7 +15,7 @@ dw_status dw_service_print(dw_context *context, dw_service *service, dw_sink sin
         {"prefix_hits", f.prefix_hits}, {"prefix_tokens", f.prefix_tokens}, {"read_tokens", f.read_tokens}, {"made_tokens", f.made_tokens}, {"runs", f.runs},
         {"waited_runs", f.waited_runs}, {"vocabulary", f.vocabulary},
     };
-    const seconds times[] = {{"run_s_median", f.run_s_median}, {"run_s_90", f.run_s_90}, {"run_s_99", f.run_s_99}, {"run_s_most", f.run_s_most}, {"host_s", f.host_s}, {"wait_s", f.wait_s}};
+    const seconds times[] = {{"run_s_median", f.run_s_median}, {"run_s_90", f.run_s_90}, {"run_s_99", f.run_s_99}, {"run_s_most", f.run_s_most}, {"host_s", f.host_s}, {"wait_s", f.wait_s}, {"device_s", f.device_s}};
     text text;
     text_init(&text, context);
     for (size_t i = 0; i < COUNT_OF(numbers); i++) text_printf(&text, "%s\"%s\": %" PRId64, i == 0 ? "{" : ", ", numbers[i].name, numbers[i].value);

@@ -187,6 +187,7 @@ void scheduler_count(const scheduler *s, dw_service_facts *facts) {
     facts->vocabulary = s->g->vocabulary;
     facts->waiting = s->waiting;
     facts->running = s->running;
+    facts->device_s = s->session->worked_s;
     facts->pages = pages.pages;
     facts->pages_used = pages.used;
     facts->pages_idle = pages.idle;

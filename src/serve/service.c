@@ -94,6 +94,7 @@ static int changed(void *user, serve_text *text, int64_t id) {
     request->end = text->end;
     service->facts.made_tokens += id >= 0;   /* who polls the event may ask for the facts before the run is over */
     service->facts.ended += text->end != DW_END_NONE;
+    service->facts.device_s = service->session->worked_s;
     if (text->end == DW_END_FAULT) snprintf(request->message, REQUEST_MESSAGE, "%s", dw_context_error(service->work));
     signal_events(service, request);
     pthread_mutex_unlock(&service->mutex);
@@ -370,6 +371,7 @@ static dw_status make_session(dw_service *service, const dw_model *model, const 
     };
     const engine_paging paging = {.is_shared = true, .page_tokens = or_usual(options->page_tokens, ENGINE_PAGE), .cache_bytes = options->cache_bytes};
     TRY(engine_session_create(service->work, model, &wanted, &paging, &service->session));
+    if (options->flags & DW_SERVICE_TIMES_DEVICE) TRY(engine_time_runs(service->session));
     const generation *g = service->session->generation;
     service->alone = engine_alone(model);
     if (service->alone != NULL) base_log(service->work, DW_LOG_WARNING, "%s, so texts %s", service->alone, g->texts == 1 ? "go one after another" : "share no pages");

@@ -134,7 +134,7 @@ static cuda_result run_kernel(kernel_function function, const void *arguments, c
 
 struct cuda_function_st { kernel_function run; size_t bytes; struct cuda_function_st *next; char name[64]; };
 struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node_st *next; cuda_graph graph; cuda_event event; };   /* event: it records this, and is no kernel */
-struct cuda_event_st { double at; bool is_done; };
+struct cuda_event_st { double at; bool is_done, is_timed; };
 struct cuda_graph_st { struct cuda_node_st *first, *last; };
 struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; extra of a copy is the node that it was made from */
 
@@ -495,10 +495,15 @@ cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
     *mode = before;
     return CUDA_OK;
 }
-cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = calloc(1, sizeof **event); fake_cuda.live++; return CUDA_OK; }
+cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); *event = calloc(1, sizeof **event); (*event)->is_timed = (flags & CUDA_EVENT_NO_TIMING) == 0; fake_cuda.live++; return CUDA_OK; }
 cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)stream; event->is_done = false; return add_work((late_work){.kind = LATE_EVENT, .event = event}); }
 cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); return catch_up(event); }
-cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) { ENTER("EventElapsedTime"); *milliseconds = (float)(end->at - start->at); return CUDA_OK; }
+cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) {
+    ENTER("EventElapsedTime");
+    if (!start->is_timed || !end->is_timed || !start->is_done || !end->is_done) return CUDA_INVALID_HANDLE;
+    *milliseconds = (float)(end->at - start->at);
+    return CUDA_OK;
+}
 cuda_result cuEventDestroy_v2(cuda_event event) { catch_up(NULL); free(event); fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
 cuda_result cuTensorMapEncodeTiled(cuda_tensor_map *map, cuda_tensor_type type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                    const uint32_t *element_strides, cuda_tensor_interleave interleave, cuda_tensor_swizzle swizzle, cuda_tensor_promotion promotion, cuda_tensor_fill fill) {

@@ -393,7 +393,7 @@ static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
         const int64_t ids[] = {1, 2, 3};
         begin_log();
         fake->fail_at = at;
-        if (dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service) != DW_OK) {
+        if (dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16, .flags = DW_SERVICE_TIMES_DEVICE}, &service) != DW_OK) {
             refused++;
         } else {
             for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i, .presence = 1 - i, .top_logprobs = i}, &request));
@@ -426,7 +426,7 @@ static void a_lost_context_ends_all_texts_with_its_words(void **state) {
         uint64_t request;
         int busy = 1, ended = 0, asked = 2;
         any = false;
-        assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service));
+        assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16, .flags = behind % 2 ? DW_SERVICE_TIMES_DEVICE : 0}, &service));
         for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i, .presence = 1 - i, .top_logprobs = i}, &request));
         begin_log();
         fake->lost_at = ++behind;
@@ -447,6 +447,55 @@ static void a_lost_context_ends_all_texts_with_its_words(void **state) {
         fake->live = 0;               /* what a lost context had is not given back */
     }
     assert_true(behind > 20);
+    dw_context_destroy(context);
+}
+
+/* What the device worked by the facts, in the milliseconds of the stand-in's clock; runs and launches of kernels. */
+typedef struct work { double ms; int64_t runs; int launches, marks; } work;
+
+static work work_of(dw_context *context, dw_model *model, wish wish, unsigned flags) {
+    static dw_event events[256];
+    uint64_t requests[SERVED];
+    dw_service *service;
+    dw_service_facts facts;
+    const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = 1 << 20, .flags = flags};
+    assert_ok(context, dw_service_create(context, model, &options, &service));
+    begin_log();
+    submit_served(context, service, wish, requests);
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        for (int i = dw_service_poll(service, events, COUNT_OF(events)); i-- > 0;) assert_null(events[i].message);
+    }
+    dw_service_measure(service, &facts);
+    const work done = {facts.device_s * 1e3, facts.runs, fake->launches, count_calls("EventRecord")};
+    dw_service_destroy(service);
+    return done;
+}
+
+/* All that kernels take, and nothing else: neither what the host does between runs, nor what two runs have in common where one is started before the other has ended. Where a graph's ends are copied, copies take no time here. */
+static void a_service_says_how_long_the_device_worked(void **state) {
+    static const wish wishes[] = {GREEDY, DRAWS, MASKS};
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = open_model(context, ALL, DEVICE_NAME);
+    fake->kernel_ms = 0.5;
+    fake->event_ms = 0.125;
+    for (unsigned seed = 0; seed < 12; seed++) {
+        const wish wish = wishes[seed % COUNT_OF(wishes)];
+        fake->late = seed < 3 ? 0 : seed;
+        fake->apart = seed >= 9;
+        const work timed = work_of(context, model, wish, DW_SERVICE_TIMES_DEVICE | (seed % 2 ? DW_SERVICE_NO_LOOKAHEAD : 0));
+        assert_true(fabs(timed.ms - (0.5 * timed.launches + 0.125 * (double)timed.runs)) < 1e-6 * timed.ms);   /* a run's last event is a part of it */
+        assert_int_equal(timed.marks, 2 * timed.runs);
+        const work untimed = work_of(context, model, wish, seed % 2 ? DW_SERVICE_NO_LOOKAHEAD : 0);
+        assert_true(untimed.ms == 0);
+        assert_in_range(untimed.marks, 0, untimed.runs);
+        fake->late = 0;
+    }
+    fake->kernel_ms = fake->event_ms = 0;
+    fake->apart = 0;
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }
 
@@ -475,7 +524,7 @@ int main(void) {
         cmocka_unit_test(prompts_and_tokens_have_turns_on_a_gpu),
         cmocka_unit_test(prompts_have_a_size_of_their_own),
         cmocka_unit_test(a_fault_in_a_prompts_turn_ends_its_text),
-        cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
+        cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service), cmocka_unit_test(a_service_says_how_long_the_device_worked),
         cmocka_unit_test(a_lost_context_ends_all_texts_with_its_words), cmocka_unit_test(runs_without_room_are_refused),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);

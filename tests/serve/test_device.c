@@ -246,6 +246,23 @@ static void the_step_with_pages_is_checked(void **state) {
     dw_context_destroy(context);
 }
 
+/* A simulated GPU has no clock: who asks for its times is told so. With the option that says 0 it runs, and ids are the same. */
+static void a_gpu_without_a_clock_is_not_timed(void **state) {
+    const dw_service_options options = {.rows = 2, .run_tokens = 32, .context = COUNT + MADE, .page_tokens = 16, .cache_bytes = 1 << 18, .flags = DW_SERVICE_TIMES_DEVICE};
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    dw_context *context;
+    dw_service *service;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    dw_model *model = make_model(context, "sim:h200");
+    test_assert_fails(context, dw_service_create(context, model, &options, &service), DW_UNSUPPORTED, "cuEventElapsedTime");
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+    const outcome here = serve(NULL, &options), there = serve("sim:h200,times=zero", &options);
+    assert_memory_equal(there.ids, here.ids, sizeof here.ids);
+    assert_true(here.facts.device_s == 0 && there.facts.device_s == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
@@ -256,6 +273,7 @@ int main(void) {
         cmocka_unit_test(caches_without_room_are_refused),
         cmocka_unit_test(pages_without_room_are_refused),
         cmocka_unit_test(the_step_with_pages_is_checked),
+        cmocka_unit_test(a_gpu_without_a_clock_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void there_and_back(dw_context *context, const char *name) {
     assert_ok(context, calls->pin(device, ROOM, &host));
     assert_ok(context, calls->pin(device, ROOM, &back));
     assert_ok(context, calls->alloc(device, ROOM, &there));
-    assert_ok(context, calls->mark_create(device, &mark));
+    assert_ok(context, calls->mark_create(device, DEVICE_MARK, &mark));
     fill(host, 1);
     fill(back, 2);
     memcpy(expected, back, ROOM);
