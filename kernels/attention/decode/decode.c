@@ -1,6 +1,7 @@
 /* Attention of few queries on tensor cores (mma.sync): the host half of decode.cu. What it takes, how long, how a call is divided, and the launch. Pure: knows no driver. */
 #include "kernels/attention/decode/decode.h"
 
+#include "kernels/attention/decode/divide.h"
 #include "kernels/attention/host.h"
 #include "kernels/attention/results.h"
 #include "kernels/cache/host.h"
@@ -32,21 +33,6 @@ static uint32_t shared_bytes(const decode_entry *e) {
     return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width * e->rows * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES + (e->writes ? DECODE_OWN_BYTES : 0));
 }
 
-/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; bunches: tiles of the queries of a batch; rows: of a tile; tiles: of all. */
-typedef struct decode_division { int64_t together, parts, bunches, rows, tiles; } decode_division;
-
-static decode_division divide(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
-    const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
-    bool alone = shared > DECODE_ROWS;
-    for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
-    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
-    d.rows = (shared < DECODE_ROWS ? shared : DECODE_ROWS) * (d.together < q->dims[2] ? d.together : q->dims[2]);
-    d.bunches = base_ceil_div(q->dims[2], d.together);
-    d.tiles = q->dims[0] * d.bunches * k->dims[1] * d.parts;
-    return d;
-}
-
 /* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. NULL: none is for the call, as none writes a token of more rows. */
 static const decode_entry *find_entry(const kernel_run *run) {
     const op_call *call = &run->call;
@@ -54,7 +40,7 @@ static const decode_entry *find_entry(const kernel_run *run) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     const bool general = attention_is_general(call);
     const int codes = codes_of(call->in[ATTENTION_K]->format);
-    const int64_t rows = divide(call).rows;
+    const int64_t rows = decode_divide(call, DECODE_ROWS).rows;
     const decode_entry *first = NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const decode_entry *e = &entries[i];
@@ -110,7 +96,7 @@ double attention_decode_seconds(const kernel_run *run) {
     const double width = (double)(k->dims[3] + v->dims[3]), scales = 2 * DECODE_SCALE_ROW_BYTES(codes, (double)k->dims[3]);
     const double bytes = codes == DECODE_PLAIN ? width * 2 : codes == DECODE_NVFP4 ? width / 2 + scales : width + scales;
     const double writes_s = run->write == NULL ? 0 : op_operand(&run->write->call, UPDATE_COS) != NULL ? 1e-6 : 0.1e-6;
-    return 7.8e-6 + writes_s + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (parts[codes] * chip_bytes_per_s(run->chip));
+    return 7.8e-6 + writes_s + (double)decode_divide(&run->call, DECODE_ROWS).tiles * bytes * (double)attention_slots(&run->call) / (parts[codes] * chip_bytes_per_s(run->chip));
 }
 
 /* Keys of which a row or page must hold a multiple, so that its scales lie in pieces of 16 bytes. */
@@ -136,7 +122,7 @@ static bool is_early(const kernel_run *run) {
 
 /* Tiles of the heads of a query lie along y of the grid. */
 enum { MOST_OF_HEADS = 65535 };
-static int64_t of_heads(const op_call *call) { return call->in[ATTENTION_K]->dims[1] * divide(call).parts; }
+static int64_t of_heads(const op_call *call) { return call->in[ATTENTION_K]->dims[1] * decode_divide(call, DECODE_ROWS).parts; }
 
 /* Of a token that it is to write: it is alone, its place is there before the run, and one tile has all heads that share its key. */
 static const char *token_refusal(const kernel_run *run, text *why) {
@@ -144,7 +130,7 @@ static const char *token_refusal(const kernel_run *run, text *why) {
     if (op_operand(&run->write->call, UPDATE_QUERIES) == NULL && (run->call.in[ATTENTION_Q]->dims[3] % CUDA_VECTOR != 0 || !cuda_lies_at_16(run->call.in[ATTENTION_Q]->data))) return "queries do not lie in pieces of 16 bytes";
     const char *reason = cache_token_refusal(run->write, why);
     if (reason != NULL) return reason;
-    return divide(&run->call).parts > 1 || find_entry(run) == NULL ? "more heads share a key than it writes one for" : NULL;
+    return decode_divide(&run->call, DECODE_ROWS).parts > 1 || find_entry(run) == NULL ? "more heads share a key than it writes one for" : NULL;
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
@@ -156,8 +142,8 @@ const char *attention_decode_takes(const kernel_run *run, text *why) {
         return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of %lld", (long long)page, (long long)keys_of_piece(&run->call));
     if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
     if (of_heads(&run->call) > MOST_OF_HEADS) return kernel_because(why, "%lld tiles of heads are more than a grid has along an axis", (long long)of_heads(&run->call));
-    if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return run->write != NULL ? token_refusal(run, why) : NULL;
-    return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
+    if (keys <= INT32_MAX / 2 && decode_divide(&run->call, DECODE_ROWS).tiles <= INT32_MAX / DECODE_SPLITS) return run->write != NULL ? token_refusal(run, why) : NULL;
+    return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)decode_divide(&run->call, DECODE_ROWS).tiles);
 }
 
 /* So many queries of a row of the cache are not worth a tile where decoding is faster. */
@@ -272,7 +258,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     attention_heads by_heads;
     run = attention_by_heads(run, &by_heads);
     const decode_entry *e = find_entry(run);
-    const decode_division d = divide(&run->call);
+    const decode_division d = decode_divide(&run->call, DECODE_ROWS);
     kernel_launch launch;
     void *arguments = cuda_launch(&launch, "attention_decode", e->entry, e->writes ? sizeof(attention_token_arguments) : sizeof(attention_decode_arguments));
     attention_decode_arguments *g = e->writes ? &((attention_token_arguments *)arguments)->decode : arguments;

@@ -17,9 +17,8 @@
  * for all, where a token alone is written here (token.cuh).
  * Registers and speed: README.md. */
 #include "kernels/attention/decode/codes.cuh"
+#include "kernels/attention/decode/join.cuh"
 #include "kernels/attention/decode/token.cuh"
-#include "kernels/gpu/pipe/schedule.cuh"
-#include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
 
 /* A warp's own ring: its lanes read a stage and fill it again. */
@@ -29,26 +28,6 @@ INLINE ring_barriers ring_of(const decode_shape s, decode_smem m, int warp) {
 }
 
 /* ---- keys ---- */
-
-/* The blocks of 16 slots that a block of threads goes through: numbers first + begin .. first + end - 1, modulo their count. */
-typedef struct decode_walk { int first, count, begin, end; } decode_walk;
-
-INLINE decode_walk walk_of(const attention_decode_arguments *g, const attention_view view, int rank) {
-    int slots = (int)g->call.keys, end = view.start + view.count;
-    decode_walk walk = {view.start / KEYS, (slots + KEYS - 1) / KEYS, 0, 0};
-    int all = (min(end, slots) + KEYS - 1) / KEYS - walk.first;
-    if (end > slots) all = min(all + (end - slots + KEYS - 1) / KEYS, walk.count);
-    if (view.count == 0) all = 0;
-    const schedule_range range = schedule_part(all, g->splits, rank, 1);
-    walk.begin = range.first;
-    walk.end = range.end;
-    return walk;
-}
-
-INLINE int first_slot(const decode_walk *walk, int step) {
-    int block = walk->first + step;
-    return (block < walk->count ? block : block - walk->count) * KEYS;
-}
 
 /* Where a block of 16 slots lies, whose page may not be there. */
 INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
@@ -323,15 +302,6 @@ INLINE void leave_sums(const decode_shape s, decode_smem m, float second, const 
     }
 }
 
-INLINE void barrier_of_blocks(int splits) {
-    if (splits > 1) {
-        cluster_arrive();
-        cluster_wait();
-    } else {
-        __syncthreads();
-    }
-}
-
 /* Element `at` of keys or values, whose rows are so wide. */
 INLINE float cached_at(const attention_decode_arguments *g, const decode_shape s, const cuda_array *array, const cuda_rows *rows, int64_t width, int64_t at) {
     if (s.codes == DECODE_NVFP4) return rows_scaled(rows, at / width, at % width) * rows_second(rows, 0);
@@ -376,23 +346,6 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
     return sum;
 }
 
-/* What a warp of the cluster has come to for four columns of a row: its largest score and sum of weights, and sums. */
-typedef struct decode_part { float2 end; float4 sums; } decode_part;
-
-INLINE decode_part part_of(const decode_shape s, decode_smem m, int from, int row, int col) {
-    const int at = from % WARPS * ROWS + row;
-    decode_part part;
-    part.end = ld_cluster_f32x2(cluster_map(m.ends + (uint32_t)at * 8, (uint32_t)from / WARPS));
-    part.sums = ld_cluster_f32x4(cluster_map(m.ring + (uint32_t)(at * pitch(s) + col) * 4, (uint32_t)from / WARPS));
-    return part;
-}
-
-INLINE void add_part(decode_part *all, const decode_part *part, float max, float unit) {
-    const float down = shrink(part->end.x, max, unit);
-    all->end.y = fmaf(down, part->end.y, all->end.y);
-    all->sums = make_float4(fmaf(down, part->sums.x, all->sums.x), fmaf(down, part->sums.y, all->sums.y), fmaf(down, part->sums.z, all->sums.z), fmaf(down, part->sums.w, all->sums.w));
-}
-
 /* The results, of which each block of the cluster makes a share: four columns of a row to as many lanes as warps have parts of them, at most a warp's, which has two of each lane's then. Sums over lanes and
  * the order of parts are always the same. A sink is one more key without a value. */
 INLINE void join_parts(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const cache_place *token, int rank) {
@@ -400,14 +353,15 @@ INLINE void join_parts(const attention_decode_arguments *g, const decode_shape s
     const int parts = g->splits * WARPS, lanes = parts > 16 ? 32 : parts > 8 ? 16 : parts > 4 ? 8 : 4, own = (int)threadIdx.x % lanes;
     const int quads = s.value_width / COLUMNS, all = tile->rows * quads, beside = THREADS / lanes, step = g->splits * beside;
     const float unit = unit_of(s);
+    const decode_sums left = {m.ends, m.ring, WARPS, ROWS, pitch(s)};
     int first = rank * beside;
     do {
         const int quad = first + (int)threadIdx.x / lanes, row = min(quad, all - 1) / quads, col = quad % quads * COLUMNS;
         const float sink = p->has_sink ? scaled_sink(load_float(&p->sink, head_of(tile, row) * p->sink_stride), sink_unit(s)) : -INFINITE;
         const decode_part nothing = {{-INFINITE, 0}, {0, 0, 0, 0}};
         decode_part near = nothing, far = nothing, sum = nothing;
-        if (quad < all && own < parts) near = part_of(s, m, own, row, col);
-        if (quad < all && own + 32 < parts) far = part_of(s, m, own + 32, row, col);
+        if (quad < all && own < parts) near = part_of(&left, own, row, col);
+        if (quad < all && own + 32 < parts) far = part_of(&left, own + 32, row, col);
         if (g->splits > 1 && first + step >= all) cluster_arrive();     /* it reads nothing more of others */
         float max = fmaxf(fmaxf(near.end.x, far.end.x), sink);
 #pragma unroll
@@ -445,7 +399,7 @@ INLINE void attention_decode(const attention_decode_arguments *maps, const atten
     extern __shared__ __align__(1024) uint8_t shared[];
     decode_smem m = smem_of(s, shared_address(shared));
     const int rank = s.writes ? (int)blockIdx.x : (int)cluster_rank(), warp = threadIdx.x / 32;
-    decode_tile tile = s.writes ? tile_of_token(g, (int)blockIdx.y) : tile_at(g, (int)cluster_number(), (int)blockIdx.y);
+    decode_tile tile = s.writes ? tile_of_token(g, (int)blockIdx.y) : tile_at(g, (int)cluster_number(), (int)blockIdx.y, ROWS);
     token_number number;
     decode_numbers numbers;
     if (s.writes) number = number_of_token(&g->call);
@@ -478,7 +432,7 @@ INLINE void attention_decode(const attention_decode_arguments *maps, const atten
         grid_wait();
         see_tile(&g->call, &tile);
     }
-    decode_walk walk = walk_of(g, tile.view, rank);
+    decode_walk walk = walk_of(g, tile.view, rank, KEYS);
     attend(maps, g, a, s, early, m, &tile, &walk, &of_run, &token, &rows, sums);
     leave_sums(s, m, s.codes == DECODE_NVFP4 ? E2M1_UP * rows_second(&g->blocks.v, 0) : 1, &tile, &rows, sums);
     barrier_of_blocks(g->splits);

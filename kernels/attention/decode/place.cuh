@@ -1,9 +1,8 @@
-/* The decoding attention: the constants of an entry, shared memory, and which rows a tile has. No products: products.cuh. */
+/* The decoding attention: the constants of an entry, shared memory, and the rows of a lane. No products: products.cuh. */
 #ifndef KERNELS_ATTENTION_DECODE_PLACE_CUH
 #define KERNELS_ATTENTION_DECODE_PLACE_CUH
 
-#include "kernels/attention/decode/decode.h"
-#include "kernels/attention/scores.cuh"
+#include "kernels/attention/decode/rows.cuh"
 
 enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES, COLUMNS = 4 };
 
@@ -131,52 +130,10 @@ INLINE bool is_written(const decode_written *written, attention_slot at) {
 
 /* ---- rows ---- */
 
-/* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees, by see_tile. */
-typedef struct decode_tile { attention_view view; int batch, group, first_head, heads, first_query, rows; } decode_tile;
-
-INLINE int head_of(const decode_tile *tile, int row) { return tile->first_head + row % tile->heads; }
-INLINE int query_of(const decode_tile *tile, int row) { return tile->first_query + row / tile->heads; }
-
-/* Several queries are taken together where they have neither rows nor positions, so the first sees the first key and the last the last one. */
-INLINE attention_view view_of_queries(const attention_arguments *p, int batch, int first, int count) {
-    if (count == 1) return view_of(p, batch, first);
-    attention_view from = view_from(p, batch, first + p->offset, false), to = view_from(p, batch, first + count - 1 + p->offset, false);
-    int end = to.count > 0 ? to.start + to.count : (int)p->keys;
-    from.start = from.count > 0 ? from.start : 0;
-    from.count = max(end - from.start, 0);
-    return from;
-}
-
-/* bunch: of all queries of all batches; part: of all heads. Divisions are for calls that have several batches, or parts. */
-INLINE decode_tile tile_at(const attention_decode_arguments *g, int bunch, int of_heads) {
-    const attention_arguments *p = &g->call;
-    const int shared = (int)p->shared_heads, group = g->parts == 1 ? of_heads : of_heads / g->parts, part = of_heads - group * g->parts;
-    decode_tile tile;
-    tile.group = group;
-    tile.batch = p->batches == 1 ? 0 : bunch / g->bunches;
-    tile.first_query = (bunch - tile.batch * g->bunches) * g->queries;
-    tile.heads = min(shared - part * ROWS, ROWS);
-    tile.first_head = tile.group * shared + part * ROWS;
-    int queries = min(g->queries, (int)p->queries - tile.first_query);
-    tile.rows = queries * tile.heads;
-    return tile;
-}
-
 /* Of a token that is written: a grid has blocks of a cluster along x, and tiles along y. */
 INLINE decode_tile tile_of_token(const attention_decode_arguments *g, int index) {
     const int shared = (int)g->call.shared_heads;
     return (decode_tile){.batch = 0, .group = index, .first_head = index * shared, .heads = shared, .first_query = 0, .rows = shared};
-}
-
-/* Reads rows and positions. */
-INLINE void see_tile(const attention_arguments *p, decode_tile *tile) { tile->view = view_of_queries(p, tile->batch, tile->first_query, tile->rows / tile->heads); }
-
-INLINE attention_view view_of_row(const attention_decode_arguments *g, const decode_tile *tile, int row) {
-    return g->queries == 1 ? tile->view : view_from(&g->call, tile->batch, query_of(tile, row) + g->call.offset, false);
-}
-
-INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, int row) {
-    return p->q.data + 2 * (tile->batch * p->q_strides[0] + head_of(tile, row) * p->q_strides[1] + query_of(tile, row) * p->q_strides[2]);
 }
 
 /* The rows of a lane, 8 bunch + 2 (lane % 4) and the next, and what they have come to. factor: of products, that makes them scores. sum: of this lane's keys. reach: a power of 2 that weights of codes are multiplied
