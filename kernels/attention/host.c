@@ -12,6 +12,11 @@ static const char lse_reason[] = "there is a second result (lse), and it makes o
 const char *attention_reject_halves(const kernel_problem *problem, text *why) { return problem->n_out > 1 ? lse_reason : attention_reject_half_operands(problem, why); }
 
 const char *attention_reject_half_operands(const kernel_problem *problem, text *why) {
+    enum { MOST_WIDTH = 256 };
+    return attention_reject_halves_beyond(problem, MOST_WIDTH, MOST_WIDTH, why);
+}
+
+const char *attention_reject_halves_beyond(const kernel_problem *problem, int most_width, int most_value_width, text *why) {
     const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
     int64_t width, value_width;
     if (!is_half(q->format) || k->format != q->format) {
@@ -24,8 +29,9 @@ const char *attention_reject_half_operands(const kernel_problem *problem, text *
     }
     if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
     if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || width > 256 || value_width > 256) {
-        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || width > most_width || value_width > most_value_width) {
+        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to %d", (long long)width, (long long)value_width, most_width);
+        if (most_value_width != most_width) text_printf(why, " and %d", most_value_width);
         return text_string(why);
     }
     return NULL;

@@ -52,6 +52,8 @@ void attention_take_codes(kernel_launch *launch, const kernel_run *run, int inde
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. The second: of one result. */
 const char *attention_reject_half_operands(const kernel_problem *problem, text *why);
 const char *attention_reject_halves(const kernel_problem *problem, text *why);
+/* The first with other widths of keys and of values. */
+const char *attention_reject_halves_beyond(const kernel_problem *problem, int most_width, int most_value_width, text *why);
 /* The same of f32, bf16 and f16 with heads up to 256 wide. */
 const char *attention_reject_fp32(const kernel_problem *problem, text *why);
 /* Why no tensor maps describe q, k, v and the result, or there are no keys; NULL: they do. */

@@ -215,6 +215,8 @@ static void a_way_is_picked_when_sizes_are_known(void **state) {
     dw_context *context = *state;
     static const char attend[] =
         "graph a\n  symbol s 1..512\n  symbol t 1..8192\n  input q bf16[1,8,s,64]\n  input k bf16[1,2,t,64]\n  %1 = attention q, k, k {scale=0.125}\n  output y %1\n";
+    static const char latent[] =
+        "graph l\n  symbol s 1..512\n  symbol t 1..8192\n  input q bf16[1,128,s,576]\n  input k bf16[1,1,t,576]\n  %1 = slice k {axis=3,start=0,end=512,step=1}\n  %2 = attention q, k, %1 {scale=0.04}\n  output y %2\n";
     static const char multiply[] = "graph m\n  symbol m 1..8192\n  symbol u 1..2\n  input x bf16[m,4096]\n  input z f32[u]\n  param w bf16[4096,4096]\n  %1 = matmul x, w {bt=true}\n  output y %1\n";
     static const struct { const char *graph, *chip; int64_t sizes[2]; const char *kernels, *runs; } cases[] = {
         {attend, "h200", {1, 8192}, NULL, "cuda_attention_decode"},
@@ -224,6 +226,11 @@ static void a_way_is_picked_when_sizes_are_known(void **state) {
         {attend, "b200", {1, 8192}, NULL, "cuda_attention_decode"},
         {attend, "b200", {512, 512}, NULL, "cuda_attention_tcgen05"},
         {attend, "rtx5090", {1, 8192}, NULL, "cuda_attention_decode"},       /* by a ring of its own, as there are 99 KB */
+        {latent, "h200", {1, 8192}, NULL, "cuda_attention_latent"},          /* one step: the slice is a view */
+        {latent, "h200", {512, 512}, NULL, "cuda_attention_latent"},
+        {latent, "b200", {1, 8192}, NULL, "cuda_attention_latent"},
+        {latent, "rtx5090", {1, 8192}, NULL, "cuda_attention_latent"},
+        {latent, "h200", {1, 8192}, "attention=cuda_attention_plain", "cuda_attention_plain"},
         {multiply, "h200", {1, 1}, NULL, "cuda_matmul_skinny"},
         {multiply, "h200", {4096, 1}, NULL, "cuda_matmul_wgmma"},
         {multiply, "h200", {1, 1}, "matmul=cuda_matmul_wgmma", "cuda_matmul_wgmma"},
