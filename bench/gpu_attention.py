@@ -4,7 +4,7 @@
     python bench/gpu_attention.py --errors
 
 Both sides are CUDA graphs of calls over three sets of inputs, replayed in turns; the median is reported, with TFLOP/s of the pairs that are seen (4 d for each) or,
-for one query, GB/s of keys and values. Errors are the largest difference beside the largest value, against fp32. --errors: errors of both against fp64 of the same inputs, for inputs that are hard, causal but with a mask.
+for one query, GB/s of keys and values; of mla, whose heads share keys of 576 columns and whose values are the first 512 of them, both. Errors are the largest difference beside the largest value, against fp32. --errors: errors of both against fp64 of the same inputs, for inputs that are hard, causal but with a mask.
 Needs torch with CUDA and the deepwell package.
 """
 import argparse
@@ -44,6 +44,9 @@ CASES = [
     ("decode", 1, 32, 32, 1, 1, 128, False, torch.bfloat16),
     ("decode", 1, 12, 12, 1, 1024, 64, False, torch.float32),
 ]
+# texts, heads, keys; one query
+LATENT = [(texts, 128, keys) for texts in (1, 16, 64) for keys in (1024, 4096, 16384)] + [(16, 16, 4096), (64, 16, 4096)]
+LATENT_WIDTH, LATENT_VALUES, LATENT_SCALE = 576, 512, 192 ** -0.5
 SETS = 3
 
 
@@ -56,26 +59,56 @@ class Attention(torch.nn.Module):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **self.options)
 
 
+class Latent(torch.nn.Module):
+    """Multi-head latent attention, absorbed, of one query: values are columns of keys."""
+
+    def forward(self, q, k):
+        return F.scaled_dot_product_attention(q, k, k[..., :LATENT_VALUES], scale=LATENT_SCALE, enable_gqa=True)
+
+
+def latent_by_rows(q, k):
+    """The same with heads as queries of one head, of which PyTorch does not repeat keys."""
+    return F.scaled_dot_product_attention(q.transpose(1, 2), k, k[..., :LATENT_VALUES], scale=LATENT_SCALE).transpose(1, 2)
+
+
+def times_of(calls, sets, rounds):
+    """Microseconds of a call, by side, and its first results."""
+    graphs = {}
+    for side, call in calls.items():
+        graph, kept = capture([functools.partial(call, *inputs) for inputs in sets])
+        graph.replay()
+        graphs[side] = (graph, kept, kept[0].clone())
+    count = {side: max(1, int(20000 / replay(graph, 2))) for side, (graph, _, _) in graphs.items()}
+    times = {side: [] for side in graphs}
+    for _ in range(rounds):
+        for side, (graph, _, _) in graphs.items():
+            times[side].append(replay(graph, count[side]) / len(sets))
+    return {side: statistics.median(x) for side, x in times.items()}, {side: result for side, (_, _, result) in graphs.items()}
+
+
+def measure_latent(case, rounds):
+    texts, heads, keys = case
+    torch.manual_seed(0)
+    sets = [tuple(torch.randn(texts, n, length, LATENT_WIDTH, device="cuda", dtype=torch.bfloat16) for n, length in ((heads, 1), (1, keys))) for _ in range(SETS)]
+    want = latent_by_rows(*(x[:1].float() for x in sets[0]))
+    us, results = times_of({"torch": latent_by_rows, "deepwell": deepwell.optimize(Latent().eval(), strict=True)}, sets, rounds)
+    line = f"mla      {texts:3d} x {heads:3d}/1 heads x 1 x {keys:5d} x {LATENT_WIDTH}"
+    for side, x in us.items():
+        error = (results[side][:1].float() - want).abs().max().item() / want.abs().max().item()
+        line += f"   {side} {x:9.1f} us {2 * texts * keys * LATENT_WIDTH / x / 1e3:5.0f} GB/s {2 * texts * heads * keys * (LATENT_WIDTH + LATENT_VALUES) / x / 1e6:4.0f} TFLOP/s {error:.1e}"
+    print(f"{line}   {us['torch'] / us['deepwell']:.2f}x", flush=True)
+
+
 def measure(case, rounds):
     name, b, h, g, s, t, d, causal, dtype = case
     torch.manual_seed(0)
     module = Attention(causal, g != h).eval()
     sets = [tuple(torch.randn(b, n, length, d, device="cuda", dtype=dtype) for n, length in ((h, s), (g, t), (g, t))) for _ in range(SETS)]
     want = module(*(x[:1].float() for x in sets[0]))
-    graphs = {}
-    for side, call in (("torch", module), ("deepwell", deepwell.optimize(module, strict=True))):
-        graph, kept = capture([functools.partial(call, *inputs) for inputs in sets])
-        graph.replay()
-        graphs[side] = (graph, (kept[0][:1].float() - want).abs().max().item() / want.abs().max().item(), kept)
-    count = {side: max(1, int(20000 / replay(graph, 2))) for side, (graph, _, _) in graphs.items()}
-    times = {side: [] for side in graphs}
-    for _ in range(rounds):
-        for side, (graph, _, _) in graphs.items():
-            times[side].append(replay(graph, count[side]) / SETS)
-    us = {side: statistics.median(x) for side, x in times.items()}
+    us, results = times_of({"torch": module, "deepwell": deepwell.optimize(module, strict=True)}, sets, rounds)
     pairs = b * h * (s * t if not causal else s * (s + 1) / 2)
     amount = {side: f"{4 * d * pairs / x / 1e6:7.0f} TFLOP/s" if s > 1 else f"{2 * b * g * t * d * sets[0][1].element_size() / x / 1e3:7.0f} GB/s" for side, x in us.items()}
-    error = {side: graphs[side][1] for side in graphs}
+    error = {side: (x[:1].float() - want).abs().max().item() / want.abs().max().item() for side, x in results.items()}
     print(f"{name:8s} {b:3d} x {h:2d}/{g:2d} heads x {s:5d} x {t:5d} x {d:3d} {'causal' if causal else 'full  '} {str(dtype)[6:]:8s} "
           f"torch {us['torch']:9.1f} us {amount['torch']} {error['torch']:.1e}   deepwell {us['deepwell']:9.1f} us {amount['deepwell']} {error['deepwell']:.1e}   "
           f"{us['torch'] / us['deepwell']:.2f}x", flush=True)
@@ -145,7 +178,7 @@ def compare(name, width, dtype, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", help="prefill, f32 or decode")
+    parser.add_argument("--only", help="prefill, f32, decode or mla")
     parser.add_argument("--errors", action="store_true", help="errors alone, against fp64; without a GPU those of the CPU")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -161,6 +194,9 @@ def main():
         for case in CASES:
             if arguments.only in (None, case[0]):
                 measure(case, arguments.rounds)
+        for case in LATENT:
+            if arguments.only in (None, "mla"):
+                measure_latent(case, arguments.rounds)
 
 
 if __name__ == "__main__":
