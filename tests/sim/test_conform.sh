@@ -51,6 +51,7 @@ others() {
     echo "rtx5090:3 $third --kernel cuda_grouped_skinny tests/conform/grouped.txt"
     for chip in b200 rtx5090; do for way in decode latent; do echo "$chip:5 $part --kernel cuda_attention_$way tests/conform/attention.txt"; done; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
+    echo "h200,units=4:9 $third --kernel cuda_attention_latent tests/conform/attention.txt"     # tiles of 64 rows
     # The tiles by tcgen05 by name, several to each thread block.
     for chip in "b200,units=4:7 $fifth" "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt tests/conform/tcgen05_pairs.txt"; done
     for chip in "b200,units=12:5 $fifth" "b300,units=10,declines=40:12 $part"; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05_shared.txt"; done     # room for several clusters of four blocks

@@ -13,6 +13,7 @@ typedef struct latent_entry {
     const char *entry;
     int rows, stages;
     bool general;
+    double cycles;
 } latent_entry;
 
 static const latent_entry entries[] = {
@@ -39,21 +40,24 @@ typedef struct latent_plan {
 /* Hundredths of the multiprocessors that clusters of so many blocks fill, one to each, of sizes that are used: of powers of 2 as of the decoding attention (decode.c), of 3 and 6 by count. */
 static const int filled[DECODE_SPLITS + 1] = {[1] = 100, [2] = 100, [3] = 90, [4] = 90, [6] = 85, [8] = 90, [16] = 84};
 
-/* What a block of keys costs besides its rows, in rows; and the part of the chip's rate of products in bf16 that is reached: by count of instructions and of shared memory's bytes, not measured. Hopper's and Blackwell's mma.sync
- * have a part of that rate, other chips' all of it. */
-enum { ROWS_BESIDE = 12 };
-#define HOPPER_SHARE 0.55
-#define BLACKWELL_SHARE 0.25
-#define OTHER_SHARE 0.8
+/* The part of the chip's rate of products in bf16 that mma.sync has: on Hopper and Blackwell a part of it, on other chips all. By what is known of them, not measured here. */
+#define HOPPER_SHARE 0.62
+#define BLACKWELL_SHARE 0.3
+#define OTHER_SHARE 1.0
 
-static double share_of(const chip_caps *chip) { return chip_has(chip, CHIP_wgmma) ? HOPPER_SHARE : chip_has(chip, CHIP_tcgen05) ? BLACKWELL_SHARE : OTHER_SHARE; }
+/* Of a block of keys: products, and whatever else takes longer. */
+static double seconds_of_keys(const latent_entry *e, const chip_caps *chip) {
+    const double share = chip_has(chip, CHIP_wgmma) ? HOPPER_SHARE : chip_has(chip, CHIP_tcgen05) ? BLACKWELL_SHARE : OTHER_SHARE;
+    const double products_s = 2.0 * e->rows * LATENT_KEYS * (LATENT_WIDTH + LATENT_VALUE_WIDTH) * chip->units / (share * chip_flops(chip, DW_FORMAT_bf16)), others_s = chip->clock_hz > 0 ? e->cycles / chip->clock_hz : 0;
+    return products_s > others_s ? products_s : others_s;
+}
 
 /* Of one entry: as many blocks to a tile as make an end soonest, each of which has a block of keys at least. */
 static latent_plan plan_of(const kernel_run *run, const latent_entry *e) {
     const chip_caps *chip = run->chip;
     const int64_t keys = attention_slots(&run->call), blocks = keys > 0 ? base_ceil_div(keys, LATENT_KEYS) : 1;
     const int most = run->invariant ? 1 : chip_cluster_blocks(chip) < DECODE_SPLITS ? chip_cluster_blocks(chip) : DECODE_SPLITS;
-    const double of_block = 2.0 * (e->rows + ROWS_BESIDE) * LATENT_KEYS * (LATENT_WIDTH + LATENT_VALUE_WIDTH) * chip->units / (share_of(chip) * chip_flops(chip, DW_FORMAT_bf16));
+    const double of_block = seconds_of_keys(e, chip);
     latent_plan best = {e, decode_divide(&run->call, e->rows), 1, HUGE_VAL};
     for (int splits = 1; splits <= most && splits <= blocks; splits++) {
         const int64_t places = (int64_t)chip->units * filled[splits] / 100;

@@ -339,7 +339,7 @@ INLINE void attention_latent(const attention_latent_arguments *arguments, const 
     }
 }
 
-#define LATENT(name, element, rows, stages, general)                                                                                              \
+#define LATENT(name, element, rows, stages, general, cycles)                                                                                      \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_latent_##name(const __grid_constant__ attention_latent_arguments arguments) { \
         const latent_shape shape = {element, rows, stages, general};                                                                              \
         attention_latent(&arguments, shape);                                                                                                      \
