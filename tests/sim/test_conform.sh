@@ -60,6 +60,7 @@ others() {
     for run in h200,units=3:3 h200,units=1:1; do echo "$run $part --kernel cuda_attention_wgmma tests/conform/attention.txt"; done     # thread blocks that make several tiles, or all of them
     echo "h200,units=1:5 $third --kernel cuda_matmul_wgmma_decoded tests/conform/matmul.txt"     # few parts of k, so that rings go round
     echo "h200,units=3:5 $part --kernel cuda_matmul_wgmma_folded tests/conform/folded.txt"     # its tiles by name
+    echo "h200,units=1:5 $part --kernel cuda_matmul_wgmma_half tests/conform/matmul.txt"
     echo "h200,units=3:3 $third --kernel cuda_attention_backward_joined tests/conform/attention_backward.txt"     # which wait for each other besides
     echo "h200,units=16:3 $third --kernel cuda_sample tests/conform/sample.txt"     # clusters of three and of seven blocks
     for chip in "b200:3 $part" "b300,units=2:12 $part"; do echo "$chip --kernel cuda_attention_tcgen05 tests/conform/attention.txt"; done

@@ -26,9 +26,10 @@ static few_division undivided(const kernel_run *run) {
 static int64_t room_of(const kernel_run *run, int m) { return run->chip->units * (m <= FEW_SHARED_MOST ? 2 : 1); }
 
 /* So many blocks may share a tile's k. */
-static int most_splits(const few_division *d, int64_t room) {
+static int most_splits(const few_division *d, int kind, int64_t room) {
+    const int limit = FEW_IS_HALF(kind) ? FEW_HALF_CLUSTER : FEW_SPLITS;
     int most = 1;
-    while (most < FEW_SPLITS && most < d->stages && d->tiles * (most + 1) <= room) most++;
+    while (most < limit && most < d->stages && d->tiles * (most + 1) <= room) most++;
     return most;
 }
 
@@ -40,10 +41,10 @@ static few_division divide(const kernel_run *run, const few_entries *entries) {
     while (d.m < m && d.m < FEW_MOST) d.m *= 2, d.size++;
     d.stages = base_ceil_div(k, FEW_DEPTH(entries->kind, d.m));
     const int64_t room = room_of(run, d.m);
-    for (int splits = 1; splits <= most_splits(&d, room); splits++) {
+    for (int splits = 1; splits <= most_splits(&d, entries->kind, room); splits++) {
         const int64_t blocks = d.tiles * splits;
         const double step = blocks <= run->chip->units ? us->step[d.size] * us->alone : us->step[d.size] * (double)base_ceil_div(blocks, room);
-        const bool is_cluster = splits > 1 && splits <= FEW_CLUSTER && us->cluster > 0;
+        const bool is_cluster = splits > 1 && splits <= (FEW_IS_HALF(entries->kind) ? FEW_HALF_CLUSTER : FEW_CLUSTER) && us->cluster > 0;
         const double all = us->start[d.size] + us->tile * (double)d.tiles + (double)(base_ceil_div(d.stages, splits) * FEW_STEPS(entries->kind, d.m)) * step + (is_cluster ? us->cluster : splits > 1 ? us->part[d.size] * (double)blocks : 0);
         if (splits == 1 || all < d.us) d.splits = splits, d.is_cluster = is_cluster, d.us = all;
     }
@@ -84,10 +85,10 @@ static void take_epilogue(kernel_launch *launch, const kernel_run *run, int kind
     if (run->quantises && run->quantised == DW_FORMAT_nvfp4_row) cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &epilogue->row_factors, few_factors_at(run));
 }
 
-/* The map of a: its rows as bf16 in the workspace, or its codes. */
+/* The map of a: its rows as bf16 in the workspace, or as they lie; or its codes. */
 static kernel_map map_of_a(const matmul_few_arguments *g, int kind, int rows) {
     const uint64_t bytes = (uint64_t)g->k * (FEW_FOLDS(kind) ? 1 : 2);
-    return (kernel_map){.operand = FEW_FOLDS(kind) ? 0 : KERNEL_WORKSPACE, .type = FEW_FOLDS(kind) ? KERNEL_MAP_BYTE : KERNEL_MAP_BF16, .rank = 2, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
+    return (kernel_map){.operand = FEW_FOLDS(kind) || FEW_IS_HALF(kind) ? 0 : KERNEL_WORKSPACE, .type = FEW_FOLDS(kind) ? KERNEL_MAP_BYTE : KERNEL_MAP_BF16, .rank = 2, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
                         .dims = {(uint64_t)g->k, (uint64_t)g->m}, .strides = {bytes}, .box = {FEW_FOLDS(kind) ? FEW_STEP : FEW_STEP / 2, (uint32_t)rows}};
 }
 

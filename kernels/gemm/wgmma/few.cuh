@@ -1,5 +1,5 @@
 /* What products by wgmma of few rows share, whose first operand are rows of b: the constants of an entry, the ring of stages in shared memory and its loads, the scales of b's rows, and what
- * becomes of sums. The bodies that multiply: decoded.cuh, folded.cuh.
+ * becomes of sums. The bodies that multiply: decoded.cuh, folded.cuh, half.cuh.
  *
  *   warp 8, one thread   empty[s] -> TMA b 2 x [64, a stage's k], a -> full[s]      ring of stages in smem
  *   warps 0 to 7         multiply 16 rows of b each; each warp brings its rows' scales
@@ -46,7 +46,7 @@ INLINE few_tile tile_of(const matmul_few_arguments *g, const few_shape s) {
     few_tile tile;
     tile.col = blockIdx.x / g->splits * (halves ? FEW_ROWS / 2 : FEW_ROWS);
     tile.up = tile.col + (halves ? g->epilogue.half : FEW_ROWS / 2);
-    tile.range = schedule_part((g->k / FEW_STEP + steps_of_stage(s) - 1) / steps_of_stage(s), g->splits, blockIdx.x % g->splits, 1);
+    tile.range = schedule_part(ceil_div(g->k, FEW_DEPTH(s.kind, s.m)), g->splits, blockIdx.x % g->splits, 1);
     return tile;
 }
 
@@ -62,7 +62,7 @@ INLINE void load_b(const matmul_few_arguments *g, const few_shape s, const few_r
 INLINE void load_a(const matmul_few_arguments *g, const few_shape s, const few_ring *ring, int block, const ring_turn turn) {
     const uint32_t to = ring->data + turn.stage * stage_bytes(s) + b_bytes(s);
 #pragma unroll
-    for (int i = 0; i < (FEW_FOLDS(s.kind) ? 1 : 2 * steps_of_stage(s)); i++)
+    for (int i = 0; i < FEW_A_BOXES(s.kind, s.m); i++)
         tma_load_2d(to + i * s.m * ROW_BYTES, (const tensor_map *)g->map_a, ring_full(ring->stages, turn.stage), block * FEW_DEPTH(s.kind, s.m) + i * CHUNK, 0, TMA_EVICT_LAST);
 }
 

@@ -66,7 +66,7 @@ PTX uint64_t wgmma_descriptor_columns(uint32_t address, uint32_t chunk_bytes) {
     WGMMA_SHARED(n, 16, bf16, "bf16", count, a, b, accumulates, ", 0, 0")                                                               \
     WGMMA_SHARED(n, 16, f16, "f16", count, a, b, accumulates, ", 0, 0")                                                                 \
     WGMMA_SHARED(n, 32, e4m3, "e4m3", count, a, b, accumulates, "")
-WGMMA_SHARED(16, 32, e4m3, "e4m3", 8, "%8", "%9", "%10", "")
+WGMMA_SHARED_TYPES(16, 8, "%8", "%9", "%10")
 WGMMA_SHARED_TYPES(32, 16, "%16", "%17", "%18")
 WGMMA_SHARED_TYPES(64, 32, "%32", "%33", "%34")
 WGMMA_SHARED_TYPES(128, 64, "%64", "%65", "%66")
