@@ -506,6 +506,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     session->generation_bytes = region.at;
     memset(session->generation, 0, region.at);
     TRY(engine_sampler_create(session->context, session->device, measured.vocabulary, measured.logits_format, measured.texts, measured.texts, &session->sampler));
+    session->sampler->invariant = (session->model->flags & DW_MODEL_INVARIANT) != 0;
     generation *g = session->generation;
     region.memory = session->generation;
     region.at = 0;

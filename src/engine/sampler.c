@@ -283,6 +283,7 @@ dw_status engine_sampler_launch(const engine_sampler *s, const void *logits, int
     for (int64_t i = 0; i < count; i++) any = any || s->text[i] >= 0;
     for (int i = 0; i < SAMPLER_TABLES; i++) placed.tables[i] = any && i < SAMPLER_ON_DEVICE ? s->there[i] : NULL;
     TRY(make_call(&placed, logits, count, &call));
+    call.run.invariant = s->invariant;
     *made = (sampler_made){here.best_ids, here.logs, here.best_logs, s->length};
     back[0] = (kernel_piece){here.logs, placed.logs, (size_t)count * sizeof *s->logs};
     back[1] = (kernel_piece){here.best_ids, placed.best_ids, (size_t)(count * s->length) * sizeof *s->best_ids};

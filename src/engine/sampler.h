@@ -19,6 +19,7 @@ typedef struct engine_sampler {
     chip_caps chip;
     int64_t vocabulary, rows, texts;  /* rows of logits of a run at most; rows of counts, bias and mask */
     dw_format format;                 /* of the logits */
+    bool invariant;                   /* how a device divides a row does not follow from the number of rows */
     int64_t length;                   /* how many of the likeliest are told; 0: none */
     /* Of each row that is asked for: */
     float *settings;

@@ -318,6 +318,32 @@ static void two_schedules_on_a_simulated_gpu(void **state) {
     decoder_destroy(decoder);
 }
 
+/* Of so many words that the kernel of draws divides a row by how many there are beside it: a text that has other bits then, where that may be, has the logarithm that it has alone. */
+static void logprobs_of_many_words_are_those_alone(void **state) {
+    static const decoder_sizes words = {.layers = 1, .width = 64, .heads = 1, .shared = 1, .head = 64, .hidden = 64, .vocabulary = 49152};
+    enum { LENGTH = 3, ONE = 7 };
+    static world w;
+    static course alone, among;
+    dw_service_facts facts;
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    decoder *decoder = decoder_create(&words);
+    w = (world){.sizes = &words};
+    assert_int_equal(dw_context_create(NULL, &w.context), DW_OK);
+    dw_model *model = decoder_open(w.context, decoder, &(dw_model_options){.device = "sim:h200", .precision = "bf16", .flags = DW_MODEL_GENERATE_ONLY | DW_MODEL_INVARIANT});
+    for (int i = 0; i < MOST; i++) w.subjects[i] = (subject){.count = LENGTH, .tokens = 1, .ids = {i, 5 * i, 7}, .logprobs = true};
+    schedule s = {.options = {.rows = 1, .context = 16, .run_tokens = MOST * LENGTH, .page_tokens = 16, .cache_bytes = 1 << 20}, .count = 1, .texts = {ONE}};
+    run_schedule(&w, model, &s, &alone, &facts);
+    s.options.rows = s.count = MOST;
+    for (int i = 0; i < MOST; i++) s.texts[i] = i;
+    run_schedule(&w, model, &s, &among, &facts);
+    const told *a = &alone.got[0], *b = &among.got[ONE];
+    if (find_other(a, b) >= 0) fail_msg("alone id %d with logprob %.9g, among %d id %d with %.9g", (int)a->ids[0], (double)a->logs[0], MOST, (int)b->ids[0], (double)b->logs[0]);
+    dw_model_destroy(model);
+    dw_context_destroy(w.context);
+    decoder_destroy(decoder);
+}
+
 static decoder_options options = {.sizes = &DECODER_SMALL, .format = -1, .count = 200, .seed = 1};
 
 static void schedules_on_the_device(void **state) {
@@ -332,7 +358,7 @@ static void schedules_on_the_device(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_invariant_text_has_its_logits_beside_others), cmocka_unit_test(two_hundred_schedules_on_the_cpu),
-                                       cmocka_unit_test(two_schedules_on_a_simulated_gpu)};
+                                       cmocka_unit_test(two_schedules_on_a_simulated_gpu), cmocka_unit_test(logprobs_of_many_words_are_those_alone)};
     const struct CMUnitTest asked[] = {cmocka_unit_test(schedules_on_the_device)};
     if (!decoder_read_options(argc, argv, "schedules", &options)) return 2;
     return options.device != NULL ? cmocka_run_group_tests(asked, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
