@@ -2,7 +2,8 @@
 
 A graph of Dynamo's is brought to ATen dialect by ``make_fx`` before dispatch, which is the dialect of ``torch.export``; a graph of AOTAutograd's is there
 already. What the core refuses of it is left to PyTorch, node by node with the core's reason, and the rest runs on Deepwell in as few regions as there
-can be. Parameters and buffers are weights, bound once; a call with others is compiled anew.
+can be. Parameters and buffers are weights, bound once; a call with others is compiled for those besides, as a graph of a layer is called with the weights
+of every layer that is like it.
 """
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from .report import Report, Row
 
 # The core names what it refuses in one message; a part left to PyTorch may uncover more.
 MAX_ROUNDS = 12
+# Weights that a graph is compiled for at a time.
+MOST_MADE = 256
 # Nodes of autograd's state, which stay where they are in graphs that run on PyTorch.
 _STATE_CALLS = {torch._C._set_grad_enabled}
 _OPTION_NAMES = ("precision", "precision_policy", "kernel_registry", "threads", "kernels", "tuning", "strict")
@@ -260,22 +263,19 @@ class _Compiled:
         example = [_example(value_of(placeholders[i])) for i in self.inputs]
         self.region = Region(name, self.program, options, example, device=device_of((n.name, value_of(n)) for n in placeholders))
 
-    def same_weights(self, args: Sequence[Any]) -> bool:
-        """Are they the tensors that the region was made for? Those that were written since, as all are by a step of an optimizer, are taken in by one update of the model."""
+    def _update(self, args: Sequence[Any]) -> None:
+        """Weights that were written since, as all are by a step of an optimizer, are taken in by one update of the model."""
         written = []
         for place, (index, tensor, version) in enumerate(self.weights):
-            given = args[index]
-            if given is not tensor and (given.data_ptr() != tensor.data_ptr() or given.shape != tensor.shape or given.dtype != tensor.dtype):
-                return False
-            now = given._version if not given.is_inference() else 0
+            now = args[index]._version if not args[index].is_inference() else 0
             if now != version:
                 written.append((place, (index, tensor, now)))
         self.region.update([self.names[index] for _, (index, _, _) in written])
         for place, weight in written:
             self.weights[place] = weight
-        return True
 
     def __call__(self, *args: Any) -> list[Any]:
+        self._update(args)
         self.row.calls += 1
         return list(self.region.run([args[i] for i in self.inputs]))
 
@@ -315,28 +315,47 @@ def _specialise(module: fx.GraphModule, constants: dict[int, float]) -> fx.Graph
     return fx.GraphModule(module, graph)
 
 
+def _is_same(given: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return given is tensor or given.data_ptr() == tensor.data_ptr() and given.shape == tensor.shape and given.dtype == tensor.dtype
+
+
+class _Made:
+    """What a graph was compiled to, for the weights (argument, tensor) and host numbers of a call."""
+
+    def __init__(self, run: Callable[..., Any], weights: Sequence[tuple[int, torch.Tensor]], constants: dict[int, float]) -> None:
+        self.run, self.weights, self.constants = run, weights, constants
+        self.called = 0                 # the graph's last call that was this one's
+
+    def takes(self, args: Sequence[Any]) -> bool:
+        return all(args[i].item() == v for i, v in self.constants.items()) and all(_is_same(args[i], tensor) for i, tensor in self.weights)
+
+
 class _Graph:
-    """One graph of torch.compile's: compiled for the weights and host numbers that it was first called with; anew for others."""
+    """One graph of torch.compile's: compiled for the weights and host numbers that it is called with."""
 
     def __init__(self, module: fx.GraphModule, options: Options, rows: list[Row], name: str, strict: bool) -> None:
         self.module, self.options, self.rows, self.name, self.strict = module, options, rows, name, strict
-        self.parts: list[_Compiled] = []
-        self.run: Callable[..., Any] | None = None
-        self.constants: dict[int, float] = {}
-        self.recompiled = 0
+        self.made: list[_Made] = []
+        self.calls = 0
         self.rest: Row | None = None        # what follows a graph that was broken off
         result = next(n for n in module.graph.nodes if n.op == "output").args[0]
         self.differentiable = [getattr(value_of(r), "requires_grad", False) if isinstance(r, fx.Node) else False for r in result]
 
-    def compile(self, values: Sequence[Any]) -> None:
-        self.parts = []
-        self.constants = _constants(self.module, values)
-        module = _specialise(self.module, self.constants) if self.constants else self.module
+    def compile(self, values: Sequence[Any]) -> _Made:
+        """For these values, beside what there is already."""
+        constants = _constants(self.module, values)
+        run, weights = self._compile(values, _specialise(self.module, constants) if constants else self.module)
+        made = _Made(run, weights, constants)
+        # What was replaced is called no more; of layers that are alike each is called in its turn.
+        self.made = [m for m in self.made if self.calls - m.called <= 2 * len(self.made)][-MOST_MADE + 1:] + [made]
+        return made
+
+    def _compile(self, values: Sequence[Any], module: fx.GraphModule) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
+        """What runs the graph, and the weights that it was made for."""
         try:
             module = module if is_aten(module) else to_aten(module)
         except Exception as error:      # tracing runs the operators' own Python
-            self._all_on_pytorch(f"it cannot be brought to ATen: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
-            return
+            return self._all_on_pytorch(f"it cannot be brought to ATen: {type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
         known = [v if _is_weight(v) else None for v in values]
         try:
             whole = _Compiled(module, known, self.options, self.name)
@@ -344,20 +363,17 @@ class _Graph:
             if self.strict:
                 raise
             if any(_writes(n) for n in module.graph.nodes):
-                self._all_on_pytorch(f"it writes in place, so it cannot be taken in parts; and whole: {error}")
-            else:
-                self._in_parts(module, known, error)
-            return
+                return self._all_on_pytorch(f"it writes in place, so it cannot be taken in parts; and whole: {error}")
+            return self._in_parts(module, known, error)
         self._add(whole, module)
-        self.parts = [whole]
-        self.run = whole
+        return whole, [(index, tensor) for index, tensor, _ in whole.weights]
 
     def _add(self, part: _Compiled, module: fx.GraphModule) -> None:
         inputs = ", ".join(str([str(s) for s in value_of(n).shape]) for n in module.graph.nodes if n.op == "placeholder" and n.name in part.program.inputs)
         part.row = Row(f"{self.name}({inputs[:160]})", "deepwell", part.flops)
         self.rows.append(part.row)
 
-    def _all_on_pytorch(self, reason: str) -> None:
+    def _all_on_pytorch(self, reason: str) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
         if self.strict:
             raise Unsupported(f"{self.name}: {reason}")
         row = Row(self.name, "pytorch", graph_flops(self.module.graph.nodes), reason)
@@ -367,9 +383,9 @@ class _Graph:
         def run(*args: Any) -> Any:
             row.calls += 1
             return self.module(*args)
-        self.run = run
+        return run, ()
 
-    def _in_parts(self, module: fx.GraphModule, known: list[Any], error: Exception) -> None:
+    def _in_parts(self, module: fx.GraphModule, known: list[Any], error: Exception) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
         left = _Left()
         left.add(*_refused(error, module), _reason(error, self.name))
         by_name = {n.name: v for n, v in zip((n for n in module.graph.nodes if n.op == "placeholder"), known)}
@@ -398,11 +414,9 @@ class _Graph:
             if not again:
                 break
         else:
-            self._all_on_pytorch(f"after {MAX_ROUNDS} rounds the core still refuses parts of it: {error}")
-            return
+            return self._all_on_pytorch(f"after {MAX_ROUNDS} rounds the core still refuses parts of it: {error}")
         if not parts:
-            self._all_on_pytorch(_reason(error, self.name))
-            return
+            return self._all_on_pytorch(_reason(error, self.name))
         reasons: dict[str, float] = {}
         for node in module.graph.nodes:
             reason = left.reason(node) if node.op == "call_function" else None
@@ -418,14 +432,13 @@ class _Graph:
             self._add(part, inner)
             setattr(split, target, _Call(part, _single(inner)))
         split.recompile()
-        self.parts = []         # weights reach the parts as arguments, each looks at its own
         _warn(f"{self.name} is left to PyTorch in part: {_reason(error, self.name)}")
 
         def run(*args: Any) -> Any:
             for row in rows:
                 row.calls += 1
             return split(*args)
-        self.run = run
+        return run, [(i, v) for i, v in enumerate(known) if v is not None]
 
     def break_off(self, reason: str) -> None:
         if self.strict:
@@ -438,13 +451,12 @@ class _Graph:
     def __call__(self, *args: Any) -> Any:
         if self.rest is not None:
             self.rest.calls += 1
-        stale = self.run is None or any(args[i].item() != v for i, v in self.constants.items()) or any(not p.same_weights(args) for p in self.parts)
-        if stale:
-            self.recompiled += self.run is not None
-            self.compile(args)
+        self.calls += 1
+        made = next((m for m in reversed(self.made) if m.takes(args)), None) or self.compile(args)
+        made.called = self.calls
         if torch.is_grad_enabled() and any(self.differentiable) and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            return _Recompute.apply(self, *args)
-        return self.run(*args)
+            return _Recompute.apply(self, made.run, *args)
+        return made.run(*args)
 
 
 def _single(module: fx.GraphModule) -> bool:
@@ -460,8 +472,6 @@ class _Call(torch.nn.Module):
         self.part, self.single = part, single
 
     def forward(self, *args: Any) -> Any:
-        if not self.part.same_weights(args):
-            raise Invalid(f"{self.part.region.source}: a weight was replaced by another tensor: compile the model again")
         made = self.part(*args)
         return made[0] if self.single else tuple(made)
 
@@ -471,10 +481,10 @@ class _Recompute(torch.autograd.Function):
     computes it, also where the forward was quantised."""
 
     @staticmethod
-    def forward(ctx: Any, graph: _Graph, *args: Any) -> Any:
+    def forward(ctx: Any, graph: _Graph, run: Callable[..., Any], *args: Any) -> Any:
         ctx.graph = graph
         ctx.args = args
-        result = graph.run(*args)
+        result = run(*args)
         ctx.mark_non_differentiable(*[r for r, wanted in zip(result, graph.differentiable) if isinstance(r, torch.Tensor) and not wanted])
         return tuple(result)
 
@@ -486,7 +496,7 @@ class _Recompute(torch.autograd.Function):
         pairs = [(r, g) for r, g in zip(result, gradients) if isinstance(r, torch.Tensor) and r.requires_grad and g is not None]
         wanted = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
         found = iter(torch.autograd.grad([r for r, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True) if pairs else [None] * len(wanted))
-        return (None, *[next(found) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args])
+        return (None, None, *[next(found) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args])
 
 
 def compile_region(module: fx.GraphModule, example_inputs: Sequence[Any], *, options: Options, rows: list[Row], name: str, strict: bool = False) -> Callable[..., Any]:

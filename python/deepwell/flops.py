@@ -91,7 +91,9 @@ class _Counter(TorchDispatchMode):
                 return value
         value = func(*args, **kwargs)
         if formula is not None:
-            self.total += formula(*args, **kwargs, out_val=value)
+            flops = formula(*args, **kwargs, out_val=value)
+            if isinstance(flops, (int, float)):     # of what is traced meanwhile, whose sizes are symbols, nothing is computed
+                self.total += flops
         return value
 
 

@@ -125,6 +125,54 @@ def test_what_is_refused_stays_with_pytorch_with_its_reason():
         torch.compile(model, backend="deepwell", options={"strict": True})(x)
 
 
+class Alike(torch.nn.Module):
+    """Layers that are broken off in the middle, so that Dynamo hands over their graphs once and calls them with each layer's weights."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self, refused):
+            super().__init__()
+            self.a, self.b, self.refused = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), refused
+
+        def forward(self, x):
+            x = self.a(x)
+            if self.refused:
+                x = torch.special.i1e(x)
+            x = self.b(x)
+            torch._dynamo.graph_break()
+            return x + 1
+
+    def __init__(self, refused):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(self.Layer(refused) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@torch.no_grad()
+def test_layers_that_are_alike_have_their_own_weights(refused, monkeypatch):
+    made = []
+    bind = backend._Compiled._bind
+    monkeypatch.setattr(backend._Compiled, "_bind", lambda self, *args: (made.append(args[-1]), bind(self, *args)))
+    model = Alike(refused).eval()
+    fast = torch.compile(model, backend="deepwell")
+    for rows in (3, 3, 3):
+        x = torch.randn(rows, 16)
+        assert close(fast(x), model(x))
+    count = len(made)
+    for _ in range(3):
+        x = torch.randn(3, 16)
+        assert close(fast(x), model(x))
+    assert len(made) == count           # each layer's weights are bound once
+    for layer in model.layers:
+        layer.a.weight = torch.nn.Parameter(torch.randn(16, 16))
+    assert close(fast(x), model(x))
+
+
 @torch.no_grad()
 def test_graph_breaks():
     class Breaks(Net):
