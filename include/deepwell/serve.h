@@ -14,7 +14,7 @@ typedef struct dw_service dw_service;
 enum dw_service_flags {
     DW_SERVICE_NO_SHARING = 1,   /* no text reads what another one brought into the cache */
     DW_SERVICE_NO_LOOKAHEAD = 2, /* on a GPU no run is started before the ids of the one in front of it are here */
-    DW_SERVICE_TIMES_DEVICE = 4  /* the facts say how long a GPU works, by its own clock: two marks more in each run. UNSUPPORTED on a simulated GPU, which has no clock */
+    DW_SERVICE_TIMES_DEVICE = 4  /* the facts say how long a GPU works, by its own clock: one or two marks more in each run. UNSUPPORTED on a simulated GPU, which has no clock */
 };
 
 /* Zero-initialise, then set what matters. */

@@ -237,7 +237,6 @@ void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attenti
 
 enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
 
-/* Can a tensor map describe a 16-bit operand: have rows neighbouring elements, and steps each axis by multiples of 16 bytes? */
 bool attention_lies_in_pieces(const dw_tensor *x) {
     const int64_t piece = x->format == DW_FORMAT_f32 ? 4 : 8;
     if (!cuda_lies_at_16(x->data) || (x->dims[3] > 1 && x->strides[3] != 1) || x->dims[3] % piece != 0) return false;
@@ -247,7 +246,7 @@ bool attention_lies_in_pieces(const dw_tensor *x) {
 }
 
 bool attention_has_map(const dw_tensor *x) {
-    if (x->dims[3] > 1 && x->strides[3] != 1) return false;
+    if (!cuda_lies_at_16(x->data) || (x->dims[3] > 1 && x->strides[3] != 1)) return false;
     for (int i = 0; i < 3; i++)
         if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
     return true;

@@ -35,7 +35,7 @@ bool attention_lies_in_pieces(const dw_tensor *x);
 /* The map of an operand of 16 bits in boxes of 64 columns x rows, at a field of the launch's arguments; four axes, of one element where it repeats or has none. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 
-/* Can a tensor map describe it: an operand of 16 bits and four axes, whose rows are neighbouring elements, and whose other axes step by multiples of 16 bytes? */
+/* Can a tensor map describe it: an operand of 16 bits and four axes, which begins at a multiple of 16 bytes, whose rows are neighbouring elements, and whose other axes step by multiples of 16 bytes? */
 bool attention_has_map(const dw_tensor *x);
 
 /* Of heads whose q and k are multiplied as codes: they fill a row of a swizzle at most. */

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -257,22 +258,17 @@ class _Compiled:
         mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
         shape_env = getattr(mode, "shape_env", None)
         self.program = from_graph(module, ranges_of(shape_env.var_to_range) if shape_env is not None else None, weights)
-        self.weights = [(i, v, v._version if not v.is_inference() else 0) for i, (n, v) in enumerate(zip(placeholders, values)) if n.name in weights]
-        self.names = {i: weights[placeholders[i].name][0] for i, _, _ in self.weights}
+        self.weights = {i: v._version if not v.is_inference() else 0 for i, (n, v) in enumerate(zip(placeholders, values)) if n.name in weights}
+        self.names = {i: weights[placeholders[i].name][0] for i in self.weights}
         self.inputs = [i for i, n in enumerate(placeholders) if n.name not in weights]
         example = [_example(value_of(placeholders[i])) for i in self.inputs]
         self.region = Region(name, self.program, options, example, device=device_of((n.name, value_of(n)) for n in placeholders))
 
     def _update(self, args: Sequence[Any]) -> None:
         """Weights that were written since, as all are by a step of an optimizer, are taken in by one update of the model."""
-        written = []
-        for place, (index, tensor, version) in enumerate(self.weights):
-            now = args[index]._version if not args[index].is_inference() else 0
-            if now != version:
-                written.append((place, (index, tensor, now)))
-        self.region.update([self.names[index] for _, (index, _, _) in written])
-        for place, weight in written:
-            self.weights[place] = weight
+        now = {index: args[index]._version if not args[index].is_inference() else 0 for index in self.weights}
+        self.region.update([self.names[index] for index, version in now.items() if version != self.weights[index]])
+        self.weights = now
 
     def __call__(self, *args: Any) -> list[Any]:
         self._update(args)
@@ -315,19 +311,33 @@ def _specialise(module: fx.GraphModule, constants: dict[int, float]) -> fx.Graph
     return fx.GraphModule(module, graph)
 
 
-def _is_same(given: torch.Tensor, tensor: torch.Tensor) -> bool:
-    return given is tensor or given.data_ptr() == tensor.data_ptr() and given.shape == tensor.shape and given.dtype == tensor.dtype
+class _Weight:
+    """The tensor that an argument of a graph was, which is not kept alive by this: its memory is, by what was compiled for it."""
+
+    def __init__(self, index: int, tensor: torch.Tensor) -> None:
+        self.index, self.tensor = index, weakref.ref(tensor)
+        self.memory = (tensor.data_ptr(), tensor.shape, tensor.dtype)
+
+    def is_of(self, args: Sequence[Any]) -> bool:
+        given = args[self.index]
+        return given is self.tensor() or (given.data_ptr(), given.shape, given.dtype) == self.memory
 
 
 class _Made:
-    """What a graph was compiled to, for the weights (argument, tensor) and host numbers of a call."""
+    """What a graph was compiled to, for the weights and host numbers of a call."""
 
-    def __init__(self, run: Callable[..., Any], weights: Sequence[tuple[int, torch.Tensor]], constants: dict[int, float]) -> None:
+    def __init__(self, run: Callable[..., Any], weights: Sequence[_Weight], constants: dict[int, float]) -> None:
         self.run, self.weights, self.constants = run, weights, constants
         self.called = 0                 # the graph's last call that was this one's
 
+    def has_weights(self, args: Sequence[Any]) -> bool:
+        return all(weight.is_of(args) for weight in self.weights)
+
     def takes(self, args: Sequence[Any]) -> bool:
-        return all(args[i].item() == v for i, v in self.constants.items()) and all(_is_same(args[i], tensor) for i, tensor in self.weights)
+        return all(args[i].item() == v for i, v in self.constants.items()) and self.has_weights(args)
+
+    def is_dead(self) -> bool:
+        return any(weight.tensor() is None for weight in self.weights)
 
 
 class _Graph:
@@ -346,11 +356,12 @@ class _Graph:
         constants = _constants(self.module, values)
         run, weights = self._compile(values, _specialise(self.module, constants) if constants else self.module)
         made = _Made(run, weights, constants)
-        # What was replaced is called no more; of layers that are alike each is called in its turn.
-        self.made = [m for m in self.made if self.calls - m.called <= 2 * len(self.made)][-MOST_MADE + 1:] + [made]
+        # Gone are those of weights that were replaced, and of other host numbers: those change from call to call. Layers that are alike are called in their turn.
+        kept = [m for m in self.made if not m.is_dead() and not m.has_weights(values) and self.calls - m.called <= 2 * len(self.made)]
+        self.made = sorted(kept, key=lambda m: m.called)[-MOST_MADE + 1:] + [made]
         return made
 
-    def _compile(self, values: Sequence[Any], module: fx.GraphModule) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
+    def _compile(self, values: Sequence[Any], module: fx.GraphModule) -> tuple[Callable[..., Any], Sequence[_Weight]]:
         """What runs the graph, and the weights that it was made for."""
         try:
             module = module if is_aten(module) else to_aten(module)
@@ -366,14 +377,14 @@ class _Graph:
                 return self._all_on_pytorch(f"it writes in place, so it cannot be taken in parts; and whole: {error}")
             return self._in_parts(module, known, error)
         self._add(whole, module)
-        return whole, [(index, tensor) for index, tensor, _ in whole.weights]
+        return whole, [_Weight(index, values[index]) for index in whole.weights]
 
     def _add(self, part: _Compiled, module: fx.GraphModule) -> None:
         inputs = ", ".join(str([str(s) for s in value_of(n).shape]) for n in module.graph.nodes if n.op == "placeholder" and n.name in part.program.inputs)
         part.row = Row(f"{self.name}({inputs[:160]})", "deepwell", part.flops)
         self.rows.append(part.row)
 
-    def _all_on_pytorch(self, reason: str) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
+    def _all_on_pytorch(self, reason: str) -> tuple[Callable[..., Any], Sequence[_Weight]]:
         if self.strict:
             raise Unsupported(f"{self.name}: {reason}")
         row = Row(self.name, "pytorch", graph_flops(self.module.graph.nodes), reason)
@@ -385,7 +396,7 @@ class _Graph:
             return self.module(*args)
         return run, ()
 
-    def _in_parts(self, module: fx.GraphModule, known: list[Any], error: Exception) -> tuple[Callable[..., Any], Sequence[tuple[int, torch.Tensor]]]:
+    def _in_parts(self, module: fx.GraphModule, known: list[Any], error: Exception) -> tuple[Callable[..., Any], Sequence[_Weight]]:
         left = _Left()
         left.add(*_refused(error, module), _reason(error, self.name))
         by_name = {n.name: v for n, v in zip((n for n in module.graph.nodes if n.op == "placeholder"), known)}
@@ -438,7 +449,7 @@ class _Graph:
             for row in rows:
                 row.calls += 1
             return split(*args)
-        return run, [(i, v) for i, v in enumerate(known) if v is not None]
+        return run, [_Weight(i, v) for i, v in enumerate(known) if v is not None]
 
     def break_off(self, reason: str) -> None:
         if self.strict:

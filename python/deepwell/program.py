@@ -412,7 +412,7 @@ def _real_tensors(tensors: dict[str, torch.Tensor]) -> list[tuple[str, torch.Ten
             pairs = torch.view_as_real(tensor.detach().resolve_conj())
             result += [(f"{name}.real", pairs[..., 0]), (f"{name}.imag", pairs[..., 1])]
         else:
-            result.append((name, tensor.detach() if tensor.requires_grad else tensor))
+            result.append((name, tensor.detach()))
     return result
 
 

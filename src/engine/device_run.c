@@ -431,7 +431,7 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
     const bool can = add_inputs(runner, flight->host, packed, at, outputs[output], link_count, links, &c) && add_piece(&c, CARRIED_FIRST, asked.to, asked.from, asked.bytes);
     if (!draws) add_piece(&c, CARRIED_LAST, result.to, result.from, result.bytes);
     TRY(make_carry(session, slot, can ? &c : NULL, &done));
-    TRY(set_mark(session, flight->begin));   /* the host's work is done: where the device stands still, it does so in front of the mark */
+    TRY(set_mark(session, flight->begin));   /* the host has all but the launch to do: where the device stands still, it does so in front of the mark, but for that */
     if (!done) TRY(copy_inputs(session, runner, flight->host, packed, inputs[input], outputs[output], link_count, links, &asked));
     TRY(start_graph(session, slot));
     flight->made = (sampler_made){0};

@@ -223,17 +223,13 @@ void engine_sampler_send(const engine_sampler *s, int64_t count, void *there, vo
     *piece = (kernel_piece){placed.settings, here.settings, (size_t)((uint8_t *)here.text - (uint8_t *)here.settings) + (size_t)count * sizeof *s->text};
 }
 
-dw_status engine_sampler_place(engine_sampler *s) {
-    for (int i = 0; i < SAMPLER_ON_DEVICE; i++) {
-        const size_t bytes = table_bytes(s, (sampler_table)i);
-        if (s->tables[i] == NULL || s->there[i] != NULL) continue;
-        const dw_status status = s->device->calls->alloc(s->device, bytes, &s->there[i]);
-        if (status == DW_NO_MEMORY)
-            return base_fail(s->context, DW_LIMIT, "%s of %" PRId64 " texts take %zu bytes of %s, which has not as many: give the cache fewer bytes, or take fewer rows", i == SAMPLER_BIAS ? "biases" : "counts of tokens, for penalties,",
-                             s->texts, bytes, s->device->caps.model);
-        TRY(status);
-    }
-    return DW_OK;
+dw_status engine_sampler_place(engine_sampler *s, sampler_table table) {
+    const size_t bytes = table_bytes(s, table);
+    if (s->there[table] != NULL) return DW_OK;
+    const dw_status status = s->device->calls->alloc(s->device, bytes, &s->there[table]);
+    if (status != DW_NO_MEMORY) return status;
+    return base_fail(s->context, DW_LIMIT, "%s of %" PRId64 " texts take %zu bytes of %s, which has not as many: give the cache fewer bytes, or take fewer rows", table == SAMPLER_BIAS ? "biases" : "counts of tokens, for penalties,",
+                     s->texts, bytes, s->device->caps.model);
 }
 
 /* The row as the host has it. */

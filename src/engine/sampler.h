@@ -55,8 +55,8 @@ dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_
 size_t engine_sampler_device_bytes(const engine_sampler *sampler);
 /* What was asked of rows 0 to count - 1, in `host`, pinned, and where it has to be on the device before their tokens are started. */
 void engine_sampler_send(const engine_sampler *sampler, int64_t count, void *there, void *host, kernel_piece *piece);
-/* Room on the device for the counts and biases that somebody uses. LIMIT: it has not as much, with the bytes. */
-dw_status engine_sampler_place(engine_sampler *sampler);
+/* Room on the device for counts or biases, if there is none yet: made when the first text asks for them, as most services never need it. LIMIT: it has not as much, with the bytes. */
+dw_status engine_sampler_place(engine_sampler *sampler, sampler_table table);
 /* The text's rows of them are on the device as the host has them, or as draws there have changed that since. */
 dw_status engine_sampler_bring(engine_sampler *sampler, int64_t text);
 /* They are not any more: the host has changed its row of a text, or of all (-1). */

@@ -72,10 +72,12 @@ dw_status scheduler_begin_draws(scheduler *s, const serve_text *text) {
     const serve_draws *d = &text->draws;
     if (!uses_tables(d)) return DW_OK;
     engine_sampler_changed(sampler, text->row);
+    const bool flies = s->looks_ahead && !is_for_host(d);
     if (has_penalties(d)) TRY(engine_sampler_use(sampler, SAMPLER_COUNTS));
+    if (has_penalties(d) && flies) TRY(engine_sampler_place(sampler, SAMPLER_COUNTS));
     if (d->bias_count > 0) TRY(engine_sampler_use(sampler, SAMPLER_BIAS));
+    if (d->bias_count > 0 && flies) TRY(engine_sampler_place(sampler, SAMPLER_BIAS));
     if (d->mask != NULL) TRY(engine_sampler_use(sampler, SAMPLER_MASK));
-    if (s->looks_ahead && !is_for_host(d)) TRY(engine_sampler_place(sampler));
     if (sampler->tables[SAMPLER_COUNTS] != NULL) memset(counts_of(s, text->row), 0, (size_t)s->g->vocabulary * sizeof(int32_t));
     if (sampler->tables[SAMPLER_MASK] != NULL) memset(mask_of(s, text->row), 0xff, (size_t)words_of(s) * sizeof(uint32_t));
     if (has_penalties(d)) count_ids(s, text);
@@ -206,5 +208,5 @@ dw_end scheduler_refuse(scheduler *s, serve_text *text) {
 }
 
 void scheduler_count_token(scheduler *s, const serve_text *text) {
-    if (has_penalties(&text->draws)) counts_of(s, text->row)[text->drawn.id]++;
+    if (text->row >= 0 && has_penalties(&text->draws)) counts_of(s, text->row)[text->drawn.id]++;   /* one that gave its row back meanwhile is counted anew with its next one */
 }

@@ -10,8 +10,9 @@
 
 enum { SERVED = 12, SERVED_MADE = 9 };
 
-/* What some of the texts ask for: the likeliest, draws, a mask; penalties and biases, which a device has tables of; the likeliest ids told; and penalties of some where others have masks, whose runs are the host's. */
-typedef enum wish { GREEDY, DRAWS, MASKS, TABLES, TOLD, MIXED, WISHES } wish;
+/* What some of the texts ask for: the likeliest, draws, a mask; penalties and biases, which a device has tables of; the likeliest ids told; penalties of some where others have masks, whose runs are the host's;
+ * and penalties where pages are short, so that texts give theirs back while a token of theirs is on its way. */
+typedef enum wish { GREEDY, DRAWS, MASKS, TABLES, TOLD, MIXED, CROWDED, WISHES } wish;
 
 /* Neither the id in front nor the two behind it: an id that was not known yet when it was asked would give others. */
 static int forbid_near(void *user, int64_t last_id, uint32_t *bits) {
@@ -28,10 +29,10 @@ static void submit_served(dw_context *context, dw_service *service, wish wish, u
         int64_t ids[64];
         dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = wish != GREEDY && wish != MASKS && i % 3 == 2, .seed = (uint64_t)i};
         if ((wish == MASKS || wish == MIXED) && i % 4 == 3) request.mask = forbid_near;
-        if ((wish == TABLES || wish == MIXED) && i % 4 != 1) request.presence = 0.7, request.frequency = 3, request.repetition = 1 + 0.2 * (i % 3);
+        if ((wish == TABLES || wish == MIXED || wish == CROWDED) && i % 4 != 1) request.presence = 0.7, request.frequency = 3, request.repetition = 1 + 0.2 * (i % 3);
         if (wish == TABLES && i % 5 > 2) request.bias_ids = BIASED, request.bias = BIASES, request.bias_count = COUNT_OF(BIASED);
         if (wish == TOLD) request.top_logprobs = i % 4;
-        if (wish == MIXED) request.tokens = i % 4 == 3 ? 2 : SERVED_MADE;
+        if (wish == MIXED || wish == CROWDED) request.tokens = wish == MIXED && i % 4 == 3 ? 2 : SERVED_MADE;
         for (int k = 0; k < 64; k++) ids[k] = (int64_t)(num_random((uint64_t)(i % 4), (uint64_t)k) % VOCABULARY);
         assert_ok(context, dw_service_submit(context, service, &request, &requests[i]));
     }
@@ -40,7 +41,7 @@ static void submit_served(dw_context *context, dw_service *service, wish wish, u
 /* What all texts got; -1 behind the last. */
 static void serve(dw_context *context, const char *text, const char *device, wish wish, int64_t *made_ids) {
     static dw_event events[256];
-    const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = 1 << 20};
+    const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = wish == CROWDED ? 5 << 9 : 1 << 20};
     uint64_t requests[SERVED];
     dw_service *service;
     dw_service_facts facts;
@@ -68,6 +69,7 @@ static void serve(dw_context *context, const char *text, const char *device, wis
     }
     dw_service_measure(service, &facts);
     assert_true(facts.prefix_hits > 0);
+    assert_int_equal(facts.preemptions > 0, wish == CROWDED);
     if (device != NULL && wish != MASKS && wish != MIXED && !fake->apart) assert_int_equal(count_calls("MemcpyDtoHAsync"), 0);   /* no logits come to the host */
     if (device != NULL) assert_int_equal(count_calls("GraphLaunch"), facts.runs);
     assert_int_equal(count_calls("GraphInstantiate"), 0);

@@ -174,6 +174,20 @@ def test_layers_that_are_alike_have_their_own_weights(refused, monkeypatch):
 
 
 @torch.no_grad()
+def test_weights_that_were_replaced_are_let_go(monkeypatch):
+    graphs = []
+    compile_ = backend._Graph.compile
+    monkeypatch.setattr(backend._Graph, "compile", lambda self, values: (graphs.append(self), compile_(self, values))[1])
+    model = Net().eval().requires_grad_(False)
+    fast = torch.compile(model, backend="deepwell")
+    ids = torch.randint(0, 50, (2, 7))
+    for _ in range(6):
+        model.layers[1].weight = torch.nn.Parameter(torch.randn(32, 32), requires_grad=False)
+        assert close(fast(ids)["x"], model(ids)["x"])
+    assert len(graphs) == 6 and all(len(graph.made) == 1 for graph in graphs)
+
+
+@torch.no_grad()
 def test_graph_breaks():
     class Breaks(Net):
         def forward(self, ids):

@@ -277,7 +277,7 @@ static tally schedules(const decoder *decoder, const wanted *asked) {
     dw_model *model = decoder_open(w.context, decoder, &options);
     make_subjects(&w);
     run_alone(&w, model);
-    for (int64_t i = 0; i < asked->count && (asked->seconds == 0 || base_now() - begin < asked->seconds); i++) {
+    for (int64_t i = 0; i < asked->count && (i == 0 || asked->seconds == 0 || base_now() - begin < asked->seconds); i++) {
         const schedule s = make_schedule(&w, asked->seed + (uint64_t)i);
         const double seconds = run_schedule(&w, model, &s, &c, &facts);
         check(&w, &s, &c, asked->seed + (uint64_t)i);

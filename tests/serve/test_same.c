@@ -102,7 +102,7 @@ static void run_call(world *w, dw_session *session, call *c) {
 static void run_calls(world *w, int64_t count, int64_t rows, int64_t room, double until) {
     dw_session *session;
     assert_ok(w->context, dw_session_create(w->context, w->model, &(dw_session_options){.max_tokens = room < ROOM ? room : ROOM, .rows = rows}, &session));
-    for (int64_t i = 0; i < count && (until == 0 || base_now() < until); i++) run_call(w, session, &w->calls[next(&w->random) % CALLS]);
+    for (int64_t i = 0; i < count && (i == 0 || until == 0 || base_now() < until); i++) run_call(w, session, &w->calls[next(&w->random) % CALLS]);
     dw_session_destroy(session);
 }
 

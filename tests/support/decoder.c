@@ -183,7 +183,7 @@ static bool read_one(const char *name, const char *value, const char *counted, d
     else if (strcmp(name, "seed") == 0) o->seed = strtoull(value, NULL, 10);
     else if (strcmp(name, "for") == 0) o->seconds = strtod(value, NULL);
     else return false;
-    return o->format > -2;
+    return o->format > -2 && o->count > 0;
 }
 
 bool decoder_read_options(int argc, char **argv, const char *counted, decoder_options *o) {

@@ -48,14 +48,8 @@ static bool is_exact(dw_format a) {
 /* ---- what is taken ---- */
 
 const char *matmul_decoded_refuses(const kernel_problem *problem, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
-    if (entries_of(a->format, b->format) == NULL || !is_exact(a->format)) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
-    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
-    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    return matmul_reject_result(problem, why);
+    const dw_format a = problem->in[0]->format;
+    return few_refuses(problem, is_exact(a) ? entries_of(a, problem->in[1]->format) : NULL, why);
 }
 
 /* Why a, which comes in front of a quantiser, or of a norm and a quantiser, is not brought through these here. */
@@ -69,7 +63,7 @@ static const char *making_refusal(const kernel_run *run, text *why) {
 }
 
 const char *matmul_decoded_takes(const kernel_run *run, text *why) {
-    const char *reason = few_takes(run, FEW_MOST, why);
+    const char *reason = few_takes(run, FEW_MOST, FEW_STEP, why);
     return reason == NULL && (run->quantises || run->norm != NULL) ? making_refusal(run, why) : reason;
 }
 

@@ -1,14 +1,24 @@
-/* Products of few rows by wgmma: the host half of few.cuh, which those of decoded.c and folded.c share. */
+/* Products of few rows by wgmma: the host half of few.cuh, which those of decoded.c, folded.c and half.c share. */
 #include "kernels/gemm/wgmma/few_host.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
-const char *few_takes(const kernel_run *run, int64_t most, text *why) {
+const char *few_refuses(const kernel_problem *problem, const few_entries *entries, text *why) {
+    if (entries == NULL) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(problem->in[0]->format), dw_format_name(problem->in[1]->format));
+        return text_string(why);
+    }
+    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
+    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
+    return matmul_reject_result(problem, why);
+}
+
+const char *few_takes(const kernel_run *run, int64_t most, int multiple, text *why) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
     if (m > most) return kernel_because(why, "it takes up to %lld rows, and there are %lld", (long long)most, (long long)m);
-    if (k == 0 || k % FEW_STEP != 0) return kernel_because(why, "k = %lld is no multiple of %d", (long long)k, (int)FEW_STEP);
+    if (k == 0 || k % multiple != 0) return kernel_because(why, "k = %lld is no multiple of %d", (long long)k, multiple);
     return n > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "n is 0, or k or n beyond what it counts to");
 }
 
@@ -28,8 +38,9 @@ static int64_t room_of(const kernel_run *run, int m) { return run->chip->units *
 /* So many blocks may share a tile's k. */
 static int most_splits(const few_division *d, int kind, int64_t room) {
     const int limit = FEW_IS_HALF(kind) ? FEW_HALF_CLUSTER : FEW_SPLITS;
+    const int64_t found = FEW_IS_HALF(kind) && room > 8 ? room - room / 8 : room;   /* by clusters, each of which lies within a group of some 14 to 18 multiprocessors */
     int most = 1;
-    while (most < limit && most < d->stages && d->tiles * (most + 1) <= room) most++;
+    while (most < limit && most < d->stages && d->tiles * (most + 1) <= found) most++;
     return most;
 }
 

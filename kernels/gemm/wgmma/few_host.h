@@ -16,8 +16,9 @@ typedef struct few_entries {
     const few_times *us;
 } few_entries;
 
-/* Whether the sizes of a call are taken, up to so many rows: NULL, or why not. */
-const char *few_takes(const kernel_run *run, int64_t most, text *why);
+/* Whether operands of these entries, NULL: of none, are taken as they lie; and the sizes of a call, up to so many rows, of k a multiple of a number: NULL, or why not. */
+const char *few_refuses(const kernel_problem *problem, const few_entries *entries, text *why);
+const char *few_takes(const kernel_run *run, int64_t most, int multiple, text *why);
 /* Bytes in front of the parts, where a product has a's rows in the workspace and behind them their factors, and a bound of those of all. */
 int64_t few_factors_at(const kernel_run *run);
 int64_t few_rows_bytes(const kernel_run *run);

@@ -31,16 +31,7 @@ static const few_entries *entries_for(const kernel_run *run) { return entries_of
 
 /* ---- what is taken ---- */
 
-const char *matmul_folded_refuses(const kernel_problem *problem, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
-    if (entries_of(a->format, b->format) == NULL) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
-    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
-    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    return matmul_reject_result(problem, why);
-}
+const char *matmul_folded_refuses(const kernel_problem *problem, text *why) { return few_refuses(problem, entries_of(problem->in[0]->format, problem->in[1]->format), why); }
 
 /* Variants of mxfp8: tiles of 128 rows of b, in which those of a are few (few.c); and those of folded_tiles.c. */
 enum { FEW = 0, BY_ESTIMATE = -1 };
@@ -53,7 +44,7 @@ const char *matmul_folded_takes(const kernel_run *run, text *why) {
     const int64_t half = b->dims[b->rank - 2] / 2;
     if (entries_for(run)->kind == FOLDED_FP8 && matmul_halves_columns(&run->post) && half % (FEW_ROWS / 2) != 0)
         return kernel_because(why, "columns c and c + %lld are joined, and %lld is no multiple of %d: columns beside each other have different scales", (long long)half, (long long)half, FEW_ROWS / 2);
-    return few_takes(run, matmul_folded_rows(run), why);
+    return few_takes(run, matmul_folded_rows(run), FEW_STEP, why);
 }
 
 int64_t matmul_folded_rows(const kernel_run *run) { return has_tiles(run) ? FOLDED_TILE_MOST : FOLDED_MOST; }

@@ -16,24 +16,10 @@ static const few_entries *entries_of(dw_format a, dw_format b) {
 
 static const few_entries *entries_for(const kernel_run *run) { return entries_of(run->call.in[0]->format, run->call.in[1]->format); }
 
-const char *matmul_half_refuses(const kernel_problem *problem, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
-    if (entries_of(a->format, b->format) == NULL) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
-    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
-    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    return matmul_reject_result(problem, why);
-}
+const char *matmul_half_refuses(const kernel_problem *problem, text *why) { return few_refuses(problem, entries_of(problem->in[0]->format, problem->in[1]->format), why); }
 
-const char *matmul_half_takes(const kernel_run *run, text *why) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
-    if (m > HALF_MOST) return kernel_because(why, "it takes up to %d rows, and there are %lld", (int)HALF_MOST, (long long)m);
-    if (k == 0 || k % 8 != 0) return kernel_because(why, "rows of k = %lld elements are no multiples of 16 bytes", (long long)k);
-    return n > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "n is 0, or k or n beyond what it counts to");
-}
+/* Rows of whole lines of 16 bytes. */
+const char *matmul_half_takes(const kernel_run *run, text *why) { return few_takes(run, HALF_MOST, 8, why); }
 
 int64_t matmul_half_rows(const kernel_run *run) {
     (void)run;
