@@ -1,5 +1,6 @@
-"""Values that are columns of keys, on the simulator: where v is a slice of k in a graph, attention of latent keys loads both at once, and gives the bits that it gives of values that lie by themselves.
-Of both kinds the loads by TMA of the first thread block are counted. Besides caches in pages, whose slots of values are those of keys."""
+"""Values that are columns of keys, on the simulator: where v is a slice of k in a graph, attention of latent keys loads both at once, and gives the bits that it gives of values that lie by themselves,
+and of those that are other columns of the keys: alike in steps, not in address. Of all the loads by TMA of the first thread block are counted. Besides caches in pages, of 32 and of 16 slots, whose slots of values are those of keys:
+slots that no query sees are NaN or infinite, and entries of the table that none sees are no pages."""
 import json
 import os
 import random
@@ -11,7 +12,10 @@ from pathlib import Path
 COMMAND = Path(os.environ.get("DEEPWELL_BUILD", Path(__file__).resolve().parent.parent.parent / "build")) / "deepwell"
 HEADS, WIDTH, VALUES, KEYS, BLOCK = 64, 576, 512, 70, 32
 LATENT = ["--kernels", "attention=cuda_attention_latent"]
-SLICE = f"  %1 = slice k {{axis=3,start=0,end={VALUES},step=1}}\n"
+
+
+def slice_from(col):
+    return f"  %1 = slice k {{axis=3,start={col},end={col + VALUES},step=1}}\n"
 
 
 def graph(shape, places, value, arguments):
@@ -20,9 +24,9 @@ def graph(shape, places, value, arguments):
 
 
 def numbers(count, seed):
-    """Of both signs in [1/4, 4), in bf16; of every 50 one is a NaN or infinite."""
+    """Of both signs in [1/4, 4), in bf16."""
     source = random.Random(seed)
-    return [0x7FC0 if source.random() < 0.00002 else source.randrange(2) << 15 | source.randrange(0x3E80, 0x4080) for _ in range(count)]
+    return [source.randrange(2) << 15 | source.randrange(0x3E80, 0x4080) for _ in range(count)]
 
 
 def safetensors(tensors):
@@ -54,26 +58,36 @@ def loads(folder, device, text, tensors):
     return sum("cp.async.bulk.tensor" in line for line in done.stdout.splitlines())
 
 
-def check(device, shape, places, given, options, blocks):
-    """shape: queries' batch, and rows or pages of keys and the slots of each. blocks: of keys, of the first thread block."""
+def check(device, shape, places, given, options, blocks, hidden):
+    """shape: queries' batch, and rows or pages of keys and the slots of each. blocks: of keys, of the first thread block. hidden: rows of keys, over all pages, that no query sees."""
     arguments = ", ".join(["-"] * 3 + [name for name, _ in places]) if places else ""
     q, k = numbers(shape[0] * HEADS * 2 * WIDTH, 1), numbers(shape[1] * shape[2] * WIDTH, 2)
-    values = [x for row in range(shape[1] * shape[2]) for x in k[row * WIDTH:row * WIDTH + VALUES]]
+    for row in hidden:
+        k[row * WIDTH:(row + 1) * WIDTH] = [(0x7FC0, 0x7F80, 0xFF80)[row % 3]] * WIDTH
     tensors = {"q": ("BF16", [shape[0], HEADS, 2, WIDTH], q), "k": ("BF16", [shape[1], 1, shape[2], WIDTH], k), **given}
-    apart = {**tensors, "v": ("BF16", [shape[1], 1, shape[2], VALUES], values)}
     tail = f", {arguments} {options}" if arguments else f" {options}"
-    columns, alone = graph(shape, places, SLICE, "%1" + tail), graph(shape, [("v", f"bf16[{shape[1]},1,{shape[2]},{VALUES}]"), *places], "", "v" + tail)
+    alone = graph(shape, [("v", f"bf16[{shape[1]},1,{shape[2]},{VALUES}]"), *places], "", "v" + tail)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        got, wanted = result(folder, device, columns, tensors), result(folder, device, alone, apart)
-        assert got == wanted, f"{device}: {sum(a != b for a, b in zip(got, wanted))} of {len(wanted)} bytes differ"
-        assert any(got), "all results are 0"
-        found = loads(folder, device, columns, tensors), loads(folder, device, alone, apart)
-        assert found == (blocks, 2 * blocks), f"{device}: {found} loads by TMA of the first warp, for {blocks} blocks of keys"
+        for col, times in (0, 1), (64, 2):
+            values = [x for row in range(shape[1] * shape[2]) for x in k[row * WIDTH + col:row * WIDTH + col + VALUES]]
+            apart, columns = {**tensors, "v": ("BF16", [shape[1], 1, shape[2], VALUES], values)}, graph(shape, places, slice_from(col), "%1" + tail)
+            got, wanted = result(folder, device, columns, tensors), result(folder, device, alone, apart)
+            assert got == wanted, f"{device}: {sum(a != b for a, b in zip(got, wanted))} of {len(wanted)} bytes differ"
+            found = struct.unpack(f"<{len(got) // 2}H", got)
+            assert all(x & 0x7F80 != 0x7F80 for x in found), f"{device}: a result is NaN or infinite"
+            assert len(set(found)) > 100, f"{device}: only {len(set(found))} different results"
+            found = loads(folder, device, columns, tensors), loads(folder, device, alone, apart)
+            assert found == (times * blocks, 2 * blocks), f"{device}: {found} loads by TMA of the first warp, for {blocks} blocks of keys, values from column {col}"
 
 
 PLACES = [("r", "i64[2]"), ("p", "i64[2]"), ("t", "i32[2,3]")]
-GIVEN = {"r": ("I64", [2], [0, 1]), "p": ("I64", [2], [60, 95]), "t": ("I32", [2, 3], [4, 0, 2, 1, 3, 0])}
+GIVEN = {"r": ("I64", [2], [0, 1]), "p": ("I64", [2], [60, 95]), "t": ("I32", [2, 3], [4, 0, 999, 1, 3, 2])}
+SHORT = [("r", "i64[2]"), ("p", "i64[2]"), ("t", "i32[2,4]")]
+BEFORE = {"r": ("I64", [2], [0, 1]), "p": ("I64", [2], [10, 40]), "t": ("I32", [2, 4], [2, 999, 999, 999, 4, 0, 1, 999])}
+BEHIND = {"r": ("I64", [2], [0, 1]), "p": ("I64", [2], [30, 60]), "t": ("I32", [2, 4], [999, 1, 999, 999, 999, 999, 999, 3])}
 for device in ("sim:h200,units=1", "sim:rtx5090,units=1"):     # a cluster of one block
-    check(device, (1, 1, KEYS), [], {}, "{scale=0.02,causal=true,offset=68}", -(-KEYS // BLOCK))
-    check(device, (1, 5, BLOCK), PLACES, GIVEN, "{scale=0.02,causal=true}", 2)
+    check(device, (1, 1, KEYS), [], {}, "{scale=0.02,causal=true,offset=67}", -(-KEYS // BLOCK), [69])
+    check(device, (1, 5, BLOCK), PLACES, GIVEN, "{scale=0.02,causal=true}", 2, range(29, 32))
+    check(device, (1, 5, BLOCK // 2), SHORT, BEFORE, "{scale=0.02,causal=true}", 1, [*range(43, 48), *range(25, 32), *range(48, 64)])
+    check(device, (1, 5, BLOCK // 2), SHORT, BEHIND, "{scale=0.02,causal=true,window=8}", 1, [*range(0, 16), *range(16, 23), 31, *range(32, 53), *range(61, 80)])

@@ -12,7 +12,8 @@
  *     warp 0:                                                              | asks for what stages have room for
  *
  * Scores, softmax and sums in fp32, as the decoding attention has them (decode.cu): weights are rounded to the operands' format, their sum is not; hidden keys may hold anything; a result that is NaN while its row's sum
- * is none is made again without the keys of no weight. A row's bits do not depend on the others of its tile.
+ * is none is made again without the keys of no weight. A row's bits do not depend on the others of its tile, but for rows that are made again: another row that sees a NaN or an
+ * infinite value makes its products with no weight NaN.
  * Registers and shared memory: README.md. Not measured. */
 #include "kernels/attention/decode/join.cuh"
 #include "kernels/attention/decode/latent.cuh"
@@ -24,19 +25,26 @@
 INLINE int keys_piece(bool apart, int i) { return apart ? 2 * i : i; }
 INLINE int values_piece(bool apart, int i) { return apart ? 2 * i + 1 : i; }
 
-/* Pieces from .. until - 1, by warp 0. Behind the last page, of one that is not there, and past the last slot are zeros. */
+/* A half of a block of keys, of which only what the tile's queries see is looked up in the table: another has row -1, as has a page that is not there. */
+INLINE attention_slot half_at(const attention_arguments *p, latent_smem m, int slot) {
+    const int slots = (int)p->keys, begin = (int)ld_shared_u32(m.tile), count = (int)ld_shared_u32(m.tile + 4), from = slot < begin ? slot - begin + slots : slot - begin;
+    if (slot >= slots || (from >= count && from + KEYS / 2 <= slots)) return (attention_slot){-1, 0};
+    return slot_of(p, cache_left(m), slot);
+}
+
+/* Pieces from .. until - 1, by warp 0. Of halves with row -1 and past the last slot are zeros. */
 INLINE void ask(const attention_latent_arguments *g, const latent_shape s, latent_smem m, const decode_walk *walk, bool apart, int from, int until) {
     const attention_arguments *p = &g->decode.call;
-    const int lane = threadIdx.x % 32, cache = cache_left(m), boxes = g->boxes;
+    const int lane = threadIdx.x % 32, boxes = g->boxes;
     const uint64_t policy = g->decode.parts * g->decode.bunches == 1 ? TMA_EVICT_FIRST : TMA_EVICT_NORMAL;
 #pragma unroll 1
     for (int piece = from; piece < until; piece++) {
         const bool is_values = apart && piece % 2 != 0;
         const int stage = piece % s.stages, slot = first_slot(walk, apart ? piece / 2 : piece), chunks = is_values ? VALUE_CHUNKS : CHUNKS, chunk = lane / boxes, box = lane % boxes;
         const uint32_t full = m.full + BARRIER_BYTES * stage;
-        attention_slot at[2] = {slot_of(p, cache, slot), {-1, 0}};
-        if (boxes == 1) at[1].row = at[0].row;
-        else if (slot + KEYS / 2 < (int)p->keys) at[1] = slot_of(p, cache, slot + KEYS / 2);
+        attention_slot at[2];
+        at[0] = boxes == 1 ? slot_of(p, cache_left(m), slot) : half_at(p, m, slot);
+        at[1] = boxes == 1 ? at[0] : half_at(p, m, slot + KEYS / 2);
         if (lane == 0) {
             st_shared_u32(m.gone + stage * 4, (uint32_t)(at[0].row < 0) | (uint32_t)(at[1].row < 0) << 1);
             mbarrier_arrive_expect(full, chunks * CHUNK_BYTES);
@@ -340,6 +348,7 @@ INLINE void attention_latent(const attention_latent_arguments *arguments, const 
 }
 
 #define LATENT(name, element, rows, stages, general, cycles)                                                                                      \
+    static_assert(rows * PITCH * 4 <= stages * LATENT_STAGE_BYTES, "sums lie where the stages were");                                              \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_latent_##name(const __grid_constant__ attention_latent_arguments arguments) { \
         const latent_shape shape = {element, rows, stages, general};                                                                              \
         attention_latent(&arguments, shape);                                                                                                      \

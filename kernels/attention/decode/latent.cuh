@@ -13,6 +13,7 @@ enum { CHUNKS = LATENT_WIDTH / CHUNK_COLS, VALUE_CHUNKS = LATENT_VALUE_WIDTH / C
 enum { GROUP = 16, BUNCHES = KEYS / 8, STEPS = LATENT_WIDTH / 16 / 2, MOST_GROUPS = 4 };
 
 static_assert(VALUE_CHUNKS == WARPS, "each warp has the sums of a chunk of values");
+static_assert(2 * CHUNKS <= 32, "a lane asks for each half of a chunk");
 
 /* The constants of an entry. rows: of a tile, 32 or 64. */
 typedef struct latent_shape { int element, rows, stages, general; } latent_shape;
