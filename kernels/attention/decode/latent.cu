@@ -12,8 +12,8 @@
  *     warp 0:                                                              | asks for what stages have room for
  *
  * Scores, softmax and sums in fp32, as the decoding attention has them (decode.cu): weights are rounded to the operands' format, their sum is not; hidden keys may hold anything; a result that is NaN while its row's sum
- * is none is made again without the keys of no weight. A row's bits do not depend on the others of its tile, but for rows that are made again: another row that sees a NaN or an
- * infinite value makes its products with no weight NaN.
+ * is none is made again without the keys of no weight. A row's bits do not depend on the others of its tile, but for a row that is made again: no weight times a value that another row sees, and that is NaN or
+ * infinite, is NaN.
  * Registers and shared memory: README.md. Not measured. */
 #include "kernels/attention/decode/join.cuh"
 #include "kernels/attention/decode/latent.cuh"
